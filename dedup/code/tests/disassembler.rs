@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wm_code::image::Cubin;
-use wm_code::sass::{self, Fields, File, Instruction, Operand, Registers};
+use wm_code::sass::{self, Fields, File, MachineInstruction, Operand, Registers};
 
 /// Registers by file: `false` for those of a thread.
 type Used = BTreeSet<(bool, usize)>;
@@ -145,11 +145,11 @@ fn same(ours: &(Used, Used), theirs: &(Used, Used), action: sass::Action) -> boo
     action == sass::Action::Jump || ours.0 == theirs.0 && reads
 }
 
-fn written(instruction: &Instruction) -> Used {
+fn written(instruction: &MachineInstruction) -> Used {
     set(instruction.destination).collect()
 }
 
-fn read(instruction: &Instruction) -> Used {
+fn read(instruction: &MachineInstruction) -> Used {
     let sources = instruction.sources.iter().filter_map(|source| match source {
         Operand::Registers(registers, _) => Some(*registers),
         Operand::Constant { index, .. } => Some(*index),
@@ -159,7 +159,7 @@ fn read(instruction: &Instruction) -> Used {
 }
 
 /// The bank and the first byte of the constants that the instruction uses.
-fn constant(instruction: &Instruction) -> Option<(u32, u32)> {
+fn constant(instruction: &MachineInstruction) -> Option<(u32, u32)> {
     instruction.sources.iter().find_map(|source| match *source {
         Operand::Constant { bank, offset, .. } => Some((u32::from(bank), offset)),
         _ => None,

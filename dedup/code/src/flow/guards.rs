@@ -8,24 +8,24 @@
 //! It is kept until the register is written in another way, until an instruction may write the
 //! predicate, and where two ways meet, if both have kept one.
 
-use crate::sass::{File, Instruction};
+use crate::sass::{File, MachineInstruction};
 
 use super::value::{Id, Values};
 
 /// A predicate of the thread, 0 to 6, and whether it is negated: four bits of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Guard(u32);
+pub(super) struct PredicateGuard(u32);
 
 /// The predicate that is always true.
 const ALWAYS: u32 = 7;
 
-impl Guard {
+impl PredicateGuard {
     /// The guard of an instruction. `None`: there is none, or it is a uniform one.
-    pub(super) fn of(one: &Instruction) -> Option<Guard> {
+    pub(super) fn of(one: &MachineInstruction) -> Option<PredicateGuard> {
         let is_uniform = one.name.starts_with('U')
             || one.name == "SYNCS"
             || one.destination.file == File::Uniform && one.destination.count > 0;
-        let guard = Guard(one.fields.bits(12, 4));
+        let guard = PredicateGuard(one.fields.bits(12, 4));
         (guard.predicate() != ALWAYS && !is_uniform).then_some(guard)
     }
 
@@ -36,24 +36,24 @@ impl Guard {
 
 /// The values of registers where a guard is true; those that were written last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Guards(Vec<(usize, Guard, Id)>);
+pub(super) struct GuardedValues(Vec<(usize, PredicateGuard, Id)>);
 
 /// How many are kept.
 const MOST: usize = 64;
 
-impl Guards {
+impl GuardedValues {
     /// Predicates may have been written that are not known.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// What the place holds if the guard is true, if that is known.
-    pub(super) fn value(&self, place: usize, guard: Guard) -> Option<Id> {
+    pub(super) fn value(&self, place: usize, guard: PredicateGuard) -> Option<Id> {
         self.0.iter().find(|(of, under, _)| *of == place && *under == guard).map(|(_, _, value)| *value)
     }
 
     /// The place is written, under a guard or in any case.
-    pub(super) fn write(&mut self, place: usize, guard: Option<Guard>, value: Id) {
+    pub(super) fn write(&mut self, place: usize, guard: Option<PredicateGuard>, value: Id) {
         self.0.retain(|(of, _, _)| *of != place);
         self.0.extend(guard.map(|guard| (place, guard, value)));
         if self.0.len() > MOST {
@@ -75,10 +75,10 @@ impl Guards {
         self.0 != before
     }
 
-    /// The instruction has ended, and may have written predicates. Those that it writes are named
-    /// at two places, at which other instructions may have something else: a value is then
-    /// forgotten without need.
-    pub(super) fn end(&mut self, one: &Instruction) {
+    /// The instruction has ended, and may have written predicates. Those that it writes are
+    /// named at two places; at them other instructions have something else, which drops a few
+    /// more values.
+    pub(super) fn end(&mut self, one: &MachineInstruction) {
         if one.name == "R2P" {
             return self.clear();
         }
@@ -96,9 +96,9 @@ mod tests {
     use crate::sass::{Action, Fields, Operand, Registers};
 
     /// An instruction with this guard that may write these predicates; 7 is none.
-    fn instruction(name: &'static str, guard: u32, written: [u32; 2]) -> Instruction {
+    fn instruction(name: &'static str, guard: u32, written: [u32; 2]) -> MachineInstruction {
         let bits = u128::from(guard) << 12 | u128::from(written[0]) << 81 | u128::from(written[1]) << 84;
-        Instruction {
+        MachineInstruction {
             fields: Fields::at(&bits.to_le_bytes(), 0).expect("16 bytes"),
             name,
             action: Action::Number,
@@ -109,15 +109,16 @@ mod tests {
         }
     }
 
-    fn guard(bits: u32) -> Guard {
-        Guard::of(&instruction("MOV", bits, [7; 2])).expect("a guard")
+    fn guard(bits: u32) -> PredicateGuard {
+        PredicateGuard::of(&instruction("MOV", bits, [7; 2])).expect("a guard")
     }
 
     #[test]
     fn a_value_is_read_under_its_own_guard_only() {
-        let mut guards = Guards::default();
+        let mut guards = GuardedValues::default();
         guards.write(4, Some(guard(0)), MEMORY);
-        let read = |guards: &Guards| [guard(0), guard(8), guard(1)].map(|guard| guards.value(4, guard));
+        let read =
+            |guards: &GuardedValues| [guard(0), guard(8), guard(1)].map(|guard| guards.value(4, guard));
         assert_eq!(read(&guards), [Some(MEMORY), None, None]);
         assert_eq!(guards.value(5, guard(0)), None);
         guards.write(4, Some(guard(8)), VARIABLE);
@@ -134,7 +135,7 @@ mod tests {
             ("ISETP", [2, 7], [true, true]),
             ("R2P", [7, 7], [false, false]),
         ] {
-            let mut guards = Guards::default();
+            let mut guards = GuardedValues::default();
             guards.write(4, Some(guard(8)), MEMORY);
             guards.write(5, Some(guard(1)), MEMORY);
             guards.end(&instruction(name, 7, written));
@@ -146,16 +147,16 @@ mod tests {
 
     #[test]
     fn no_guard_is_one_of_another_file() {
-        assert_eq!(Guard::of(&instruction("MOV", 7, [7; 2])), None);
-        assert_eq!(Guard::of(&instruction("MOV", 15, [7; 2])), None);
-        assert_eq!(Guard::of(&instruction("UMOV", 0, [7; 2])), None);
-        assert_eq!(Guard::of(&instruction("SYNCS", 0, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("MOV", 7, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("MOV", 15, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("UMOV", 0, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("SYNCS", 0, [7; 2])), None);
     }
 
     #[test]
     fn where_ways_meet_both_must_know_it() {
         let mut values = Values::new();
-        let (mut one, mut other) = (Guards::default(), Guards::default());
+        let (mut one, mut other) = (GuardedValues::default(), GuardedValues::default());
         one.write(4, Some(guard(0)), MEMORY);
         one.write(5, Some(guard(0)), MEMORY);
         other.write(4, Some(guard(0)), VARIABLE);

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::graph::{Block, Graph};
-use super::state::{Places, State};
-use super::step::{Access, World};
+use super::graph::{BasicBlock, FlowGraph};
+use super::state::{MachineState, StatePlaces};
+use super::step::{MemoryAccess, World};
 use super::value::{Id, NUMBER, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, Target};
 use crate::sass::{Action, File, Flow, Space};
@@ -33,16 +33,16 @@ struct Routine {
     /// The places that it, or a function that it calls, writes.
     written: Vec<bool>,
     /// What is known when it returns.
-    exit: Option<State>,
+    exit: Option<MachineState>,
 }
 
 /// The analysis of one kernel.
-pub(super) struct Machine<'a> {
-    graph: &'a Graph,
+pub(super) struct FixedPoint<'a> {
+    graph: &'a FlowGraph,
     world: World,
     routines: BTreeMap<usize, Routine>,
     /// What is known before the first instruction of each block.
-    entries: Vec<Option<State>>,
+    entries: Vec<Option<MachineState>>,
     open: BTreeSet<usize>,
     /// No function's address lies in the constants but those of [`KNOWN`].
     only_known: bool,
@@ -52,12 +52,12 @@ pub(super) struct Machine<'a> {
     forks: BTreeMap<usize, Id>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> FixedPoint<'a> {
     /// # Errors
     /// A function that is called is not known, or returns to a place that is not.
-    pub(super) fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
+    pub(super) fn new(kernel: &KernelCode, graph: &'a FlowGraph) -> Result<FixedPoint<'a>, Why> {
         let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
-        let places = Places::of(all().map(|(_, instruction)| instruction));
+        let places = StatePlaces::of(all().map(|(_, instruction)| instruction));
         let calls = graph.blocks.iter().filter(|block| block.callee.is_some());
         let mut world = World::new(kernel, places, calls.map(|block| block.end).collect());
         let forks = graph.forks.iter().enumerate();
@@ -72,12 +72,12 @@ impl<'a> Machine<'a> {
             .iter()
             .all(|address| address.of == Target::Variable || KNOWN.contains(&address.symbol));
         let mut machine =
-            Machine { graph, only_known, world, routines: BTreeMap::new(), entries, open, loading, forks };
+            FixedPoint { graph, only_known, world, routines: BTreeMap::new(), entries, open, loading, forks };
         if graph.forks.len() >= usize::from(u16::MAX) {
             return Err(Why::Bounds);
         }
         machine.routines();
-        machine.entries[graph.entry] = Some(State::new(&machine.world.places));
+        machine.entries[graph.entry] = Some(MachineState::new(&machine.world.places));
         Ok(machine)
     }
 
@@ -105,7 +105,7 @@ impl<'a> Machine<'a> {
     /// Those of `take`.
     pub(super) fn accesses(
         &mut self,
-        mut take: impl FnMut(&Values, usize, Access) -> Result<(), Why>,
+        mut take: impl FnMut(&Values, usize, MemoryAccess) -> Result<(), Why>,
     ) -> Result<(), Why> {
         for block in 0..self.graph.blocks.len() {
             let Some(mut state) = self.entries[block].clone() else { continue };
@@ -119,7 +119,7 @@ impl<'a> Machine<'a> {
     }
 
     fn instructions(&self, block: usize) -> usize {
-        let Block { start, end, .. } = self.graph.blocks[block];
+        let BasicBlock { start, end, .. } = self.graph.blocks[block];
         (end - start) / crate::sass::BYTES
     }
 
@@ -152,14 +152,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn enter_all(&mut self, blocks: &[usize], state: &State) {
+    fn enter_all(&mut self, blocks: &[usize], state: &MachineState) {
         for &block in blocks {
             self.enter(block, state);
         }
     }
 
     /// Control may come to this block with this state.
-    fn enter(&mut self, block: usize, state: &State) {
+    fn enter(&mut self, block: usize, state: &MachineState) {
         let changed = match &mut self.entries[block] {
             Some(known) => known.join(state, &mut self.world.values),
             none => {
@@ -173,7 +173,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Threads join: they go on where the forks say that may have made this barrier, or behind it.
-    fn join(&mut self, block: &Block, barrier: u8, state: &State) -> Result<(), Why> {
+    fn join(&mut self, block: &BasicBlock, barrier: u8, state: &MachineState) -> Result<(), Why> {
         let place = self.world.places.barrier(barrier);
         let forks = self.world.values.get(state.values[place]).words.clone();
         if forks.is_empty() {
@@ -187,7 +187,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A function is entered; and if it is known how it returns, the code behind the call is.
-    fn call(&mut self, number: usize, state: &State) -> Result<(), Why> {
+    fn call(&mut self, number: usize, state: &MachineState) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
         let Some(callee) = block.callee else { return Ok(()) };
         let alone = self.routines.get(&callee).is_some_and(|routine| routine.callers.len() == 1);
@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
 
     /// A function of the driver is called through a register. Its result is in the registers in
     /// which results are; what else it may change, the code behind it does not read.
-    fn call_known(&mut self, number: usize, mut state: State) -> Result<(), Why> {
+    fn call_known(&mut self, number: usize, mut state: MachineState) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
         let last = self.graph.instructions(number).last();
         let target = last.map_or(UNKNOWN, |(_, one)| self.world.target(one, &state));
@@ -230,13 +230,13 @@ impl<'a> Machine<'a> {
     }
 
     /// A register holds the place behind the call, so that the function returns there.
-    fn is_linked(&self, end: usize, state: &State) -> bool {
+    fn is_linked(&self, end: usize, state: &MachineState) -> bool {
         let Some(place) = self.world.place(end) else { return false };
         state.values.iter().any(|value| self.world.values.get(*value).places() == [place])
     }
 
     /// The function returns to places behind calls of its own.
-    fn is_return(&self, number: usize, owners: &[usize], state: &State) -> bool {
+    fn is_return(&self, number: usize, owners: &[usize], state: &MachineState) -> bool {
         let Some((_, last)) = self.graph.instructions(number).last() else { return false };
         let link = last.address[0];
         let place = self.world.places.register(link.file, usize::from(link.first));
@@ -248,7 +248,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A function returns: each of its callers goes on.
-    fn leave(&mut self, number: usize, state: &State) -> Result<(), Why> {
+    fn leave(&mut self, number: usize, state: &MachineState) -> Result<(), Why> {
         let offset = self.graph.blocks[number].end - crate::sass::BYTES;
         let owners: Vec<usize> = self
             .routines
@@ -338,18 +338,18 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn loads(graph: &Graph, block: usize) -> bool {
+fn loads(graph: &FlowGraph, block: usize) -> bool {
     graph
         .instructions(block)
         .any(|(_, instruction)| matches!(instruction.action, Action::Load(_) | Action::Atomic(_)))
 }
 
-fn callers(graph: &Graph, entry: usize) -> Vec<usize> {
+fn callers(graph: &FlowGraph, entry: usize) -> Vec<usize> {
     (0..graph.blocks.len()).filter(|&block| graph.blocks[block].callee == Some(entry)).collect()
 }
 
 /// The blocks from a function's first one on, without those of functions that it calls.
-fn reached(graph: &Graph, entry: usize) -> BTreeSet<usize> {
+fn reached(graph: &FlowGraph, entry: usize) -> BTreeSet<usize> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![entry]);
     while let Some(block) = open.pop() {
         if seen.insert(block) {

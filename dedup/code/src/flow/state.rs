@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::guards::Guards;
+use super::guards::GuardedValues;
 use super::value::{Id, NUMBER, Values};
-use crate::sass::{File, Instruction, Operand, Registers};
+use crate::sass::{File, MachineInstruction, Operand, Registers};
 
 /// Words of the thread's memory that are told apart.
 const SLOTS: usize = 256;
@@ -13,18 +13,18 @@ const SLOTS: usize = 256;
 /// The barriers at which threads join.
 pub(super) const BARRIERS: usize = 16;
 
-/// Where each register and slot lies in a [`State`].
+/// Where each register and slot lies in a [`MachineState`].
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct StatePlaces {
     general: usize,
     uniform: usize,
     slots: HashMap<i32, usize>,
     room: usize,
 }
 
-impl Places {
+impl StatePlaces {
     /// Room for the registers that these instructions name.
-    pub(super) fn of<'a>(instructions: impl Iterator<Item = &'a Instruction>) -> Places {
+    pub(super) fn of<'a>(instructions: impl Iterator<Item = &'a MachineInstruction>) -> StatePlaces {
         let (mut general, mut uniform, mut locals) = (16, 0, 0);
         for instruction in instructions {
             locals += usize::from(matches!(instruction.name, "STL" | "LDL"));
@@ -36,7 +36,7 @@ impl Places {
                 }
             }
         }
-        Places { general, uniform, slots: HashMap::new(), room: SLOTS.min(locals * 4) }
+        StatePlaces { general, uniform, slots: HashMap::new(), room: SLOTS.min(locals * 4) }
     }
 
     /// The number of places.
@@ -77,7 +77,7 @@ impl Places {
     }
 }
 
-fn named(instruction: &Instruction) -> impl Iterator<Item = Registers> {
+fn named(instruction: &MachineInstruction) -> impl Iterator<Item = Registers> {
     let sources = instruction.sources.iter().map(|source| match source {
         Operand::Registers(registers, _) => *registers,
         Operand::Constant { index, .. } => *index,
@@ -88,21 +88,21 @@ fn named(instruction: &Instruction) -> impl Iterator<Item = Registers> {
 
 /// The values at one place of the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct MachineState {
     pub(super) values: Vec<Id>,
     /// How far the stack pointer is from its first value, in bytes. `None`: not known.
     pub(super) frame: Option<i32>,
-    pub(super) guards: Guards,
+    pub(super) guards: GuardedValues,
 }
 
-impl State {
+impl MachineState {
     /// No register has been written.
-    pub(super) fn new(places: &Places) -> State {
-        State { values: vec![NUMBER; places.len()], frame: None, guards: Guards::default() }
+    pub(super) fn new(places: &StatePlaces) -> MachineState {
+        MachineState { values: vec![NUMBER; places.len()], frame: None, guards: GuardedValues::default() }
     }
 
     /// Adds what may come from another place; true if that changes something.
-    pub(super) fn join(&mut self, other: &State, values: &mut Values) -> bool {
+    pub(super) fn join(&mut self, other: &MachineState, values: &mut Values) -> bool {
         let mut changed = false;
         for (mine, &theirs) in self.values.iter_mut().zip(&other.values) {
             if *mine != theirs {

@@ -1,10 +1,10 @@
 //! The effect of one instruction on the values.
 
-use super::guards::Guard;
-use super::state::{Places, State};
+use super::guards::PredicateGuard;
+use super::state::{MachineState, StatePlaces};
 use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
 use crate::kernel::{KernelCode, ParameterBank};
-use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
+use crate::sass::{Action, File, MachineInstruction, Operand, Registers, Space};
 
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
@@ -19,7 +19,7 @@ const STACK: u8 = 1;
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) values: Values,
-    pub(super) places: Places,
+    pub(super) places: StatePlaces,
     /// The memory of the block, as one value.
     pub(super) shared: Id,
     /// The thread's memory behind addresses that are not known, as one value.
@@ -32,12 +32,12 @@ pub(super) struct World {
     /// The places behind calls, in rising order.
     returns: Vec<usize>,
     /// The guard of the instruction that is followed.
-    guard: Option<Guard>,
+    guard: Option<PredicateGuard>,
 }
 
 /// What an instruction does to memory that others see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MemoryAccess {
     /// It reads at this address.
     Read(Id),
     /// It writes this value at this address.
@@ -49,7 +49,7 @@ pub(super) enum Access {
 }
 
 impl World {
-    pub(super) fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
+    pub(super) fn new(kernel: &KernelCode, places: StatePlaces, returns: Vec<usize>) -> World {
         let begin = if kernel.sm >= 100 {
             0x380
         } else if kernel.sm >= 90 {
@@ -79,19 +79,29 @@ impl World {
     }
 
     /// Changes the state as the instruction at this byte does.
-    pub(super) fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
-        self.guard = Guard::of(one);
+    pub(super) fn step(
+        &mut self,
+        at: usize,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        self.guard = PredicateGuard::of(one);
         let access = self.follow(at, one, state);
         state.guards.end(one);
         self.guard = None;
         access
     }
 
-    fn follow(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn follow(
+        &mut self,
+        at: usize,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         let moved = self.relocated.binary_search(&at).is_ok();
         if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
         {
-            return (one.action != Action::Jump).then_some(Access::Unknown);
+            return (one.action != Action::Jump).then_some(MemoryAccess::Unknown);
         }
         self.stack(one, state);
         match one.action {
@@ -104,13 +114,13 @@ impl World {
             Action::ToShared => {
                 let address = self.address(one, state);
                 self.shared = self.values.join(self.shared, MEMORY);
-                Some(Access::Read(address))
+                Some(MemoryAccess::Read(address))
             }
             Action::TensorLoad => {
                 self.shared = self.values.join(self.shared, MEMORY);
-                Some(Access::Read(self.address(one, state)))
+                Some(MemoryAccess::Read(self.address(one, state)))
             }
-            Action::TensorStore => Some(Access::Unknown),
+            Action::TensorStore => Some(MemoryAccess::Unknown),
             _ => {
                 let words = std::array::from_fn(|word| self.result(one, word, state, moved));
                 self.put(one, state, words)
@@ -119,7 +129,7 @@ impl World {
     }
 
     /// One word of the result of arithmetic.
-    fn result(&mut self, one: &Instruction, word: usize, state: &State, moved: bool) -> Id {
+    fn result(&mut self, one: &MachineInstruction, word: usize, state: &MachineState, moved: bool) -> Id {
         if word >= usize::from(one.destination.count) {
             return NUMBER;
         }
@@ -166,7 +176,7 @@ impl World {
     }
 
     /// A summand; a negated one is no base.
-    fn term(&mut self, source: &Operand, word: usize, state: &State, moved: bool) -> Id {
+    fn term(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
         let value = self.word(source, word, state, moved);
         match source {
             Operand::Registers(_, true) | Operand::Constant { negated: true, .. } => {
@@ -177,7 +187,7 @@ impl World {
     }
 
     /// All words of a source, as something that is no base.
-    fn factor(&mut self, source: &Operand, state: &State, moved: bool) -> Id {
+    fn factor(&mut self, source: &Operand, state: &MachineState, moved: bool) -> Id {
         let count = match source {
             Operand::Registers(registers, _) => registers.count,
             Operand::Constant { words, .. } => *words,
@@ -193,7 +203,7 @@ impl World {
     }
 
     /// One word of a source.
-    fn word(&mut self, source: &Operand, word: usize, state: &State, moved: bool) -> Id {
+    fn word(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
         match *source {
             Operand::None => NUMBER,
             Operand::Registers(registers, _) => self.register(registers, word, state),
@@ -214,7 +224,7 @@ impl World {
     }
 
     /// What a call through registers may call.
-    pub(super) fn target(&self, one: &Instruction, state: &State) -> Id {
+    pub(super) fn target(&self, one: &MachineInstruction, state: &MachineState) -> Id {
         let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
         if low == high { low } else { UNKNOWN }
     }
@@ -225,7 +235,7 @@ impl World {
         PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
     }
 
-    fn register(&self, registers: Registers, word: usize, state: &State) -> Id {
+    fn register(&self, registers: Registers, word: usize, state: &MachineState) -> Id {
         if word >= usize::from(registers.count) {
             return NUMBER;
         }
@@ -258,7 +268,12 @@ impl World {
     }
 
     /// Writes the result. An instruction with a guard may leave the old values.
-    fn put(&mut self, one: &Instruction, state: &mut State, words: [Id; 4]) -> Option<Access> {
+    fn put(
+        &mut self,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+        words: [Id; 4],
+    ) -> Option<MemoryAccess> {
         for (word, number) in one.destination.iter().enumerate() {
             let place = self.places.register(one.destination.file, number);
             let value = words[word.min(3)];
@@ -270,7 +285,7 @@ impl World {
     }
 
     /// The address in memory: the sum of its registers.
-    fn address(&mut self, one: &Instruction, state: &State) -> Id {
+    fn address(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
         let mut sum = NUMBER;
         for registers in one.address {
             for word in 0..usize::from(registers.count) {
@@ -286,7 +301,12 @@ impl World {
         sum
     }
 
-    fn load(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn load(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         if space == Space::Local {
             let words = std::array::from_fn(|word| self.local_word(one, word, state));
             return self.put(one, state, words);
@@ -297,12 +317,12 @@ impl World {
         let address = self.address(one, state);
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
-        Some(Access::Read(address))
+        Some(MemoryAccess::Read(address))
     }
 
     /// What a load from this address may give. If the address may be a window on other memory,
     /// that is the block's or the thread's, or the parameters.
-    fn loaded(&mut self, address: Id, state: &State) -> Id {
+    fn loaded(&mut self, address: Id, state: &MachineState) -> Id {
         if self.values.get(address).has_base() {
             return MEMORY;
         }
@@ -315,7 +335,12 @@ impl World {
         all
     }
 
-    fn store(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn store(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         let data = self.data(one, state);
         match space {
             Space::Shared => {
@@ -329,15 +354,15 @@ impl World {
             Space::Global | Space::Generic => {
                 let address = self.address(one, state);
                 self.stored(address, data);
-                Some(self.written(address, data, Access::Write))
+                Some(self.written(address, data, MemoryAccess::Write))
             }
         }
     }
 
     /// If the address of the block's or the thread's memory is stored where all see it, loads of it
     /// would later give values that nothing knows of.
-    fn written(&self, address: Id, data: Id, access: fn(Id, Id) -> Access) -> Access {
-        if self.values.get(data).window { Access::Unknown } else { access(address, data) }
+    fn written(&self, address: Id, data: Id, access: fn(Id, Id) -> MemoryAccess) -> MemoryAccess {
+        if self.values.get(data).window { MemoryAccess::Unknown } else { access(address, data) }
     }
 
     /// A store behind an address that may be a window on the block's or the thread's memory.
@@ -349,7 +374,7 @@ impl World {
     }
 
     /// What is stored, all words of it together.
-    fn data(&mut self, one: &Instruction, state: &State) -> Id {
+    fn data(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
         let mut all = NUMBER;
         for source in &one.sources {
             let Operand::Registers(registers, _) = *source else { continue };
@@ -361,7 +386,12 @@ impl World {
         all
     }
 
-    fn atomic(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn atomic(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         let data = self.data(one, state);
         if space == Space::Shared {
             self.shared = self.values.join(self.shared, data);
@@ -371,18 +401,18 @@ impl World {
         self.stored(address, data);
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
-        Some(self.written(address, data, Access::Change))
+        Some(self.written(address, data, MemoryAccess::Change))
     }
 
     /// The byte of the thread's memory that an instruction uses, if it is known.
-    fn local_byte(&self, one: &Instruction, state: &State) -> Option<i32> {
+    fn local_byte(&self, one: &MachineInstruction, state: &MachineState) -> Option<i32> {
         let [base, other] = one.address;
         let stack = base.count == 1 && base.first == STACK && other.count == 0;
         let offset = one.fields.signed(40, 64) as i32;
         state.frame.filter(|_| stack).and_then(|frame| frame.checked_add(offset))
     }
 
-    fn local_word(&mut self, one: &Instruction, word: usize, state: &State) -> Id {
+    fn local_word(&mut self, one: &MachineInstruction, word: usize, state: &MachineState) -> Id {
         if word >= usize::from(one.destination.count) {
             return NUMBER;
         }
@@ -393,7 +423,7 @@ impl World {
         self.places.slots().fold(self.local, |all, slot| self.values.join(all, state.values[slot]))
     }
 
-    fn store_local(&mut self, one: &Instruction, state: &mut State) {
+    fn store_local(&mut self, one: &MachineInstruction, state: &mut MachineState) {
         let Operand::Registers(registers, _) = one.sources[1] else { return };
         // Less than four bytes leave the rest of the word.
         let whole = one.fields.bits(73, 3) >= 4 && !one.fields.guarded();
@@ -411,7 +441,7 @@ impl World {
     }
 
     /// Follows the stack pointer.
-    fn stack(&self, one: &Instruction, state: &mut State) {
+    fn stack(&self, one: &MachineInstruction, state: &mut MachineState) {
         let Registers { file, .. } = one.destination;
         if file != File::General || !one.destination.iter().any(|number| number == usize::from(STACK)) {
             return;
@@ -455,13 +485,13 @@ fn is_zero(source: &Operand) -> bool {
 
 /// A mask of few low bits: what remains is less than the distance between two allocations, so that
 /// it is no base, nor does the base depend on it.
-fn is_small(one: &Instruction) -> bool {
+fn is_small(one: &MachineInstruction) -> bool {
     let and = one.fields.bits(72, 8) == 0xc0;
     and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
 }
 
 /// A special register with the place of the block's or the thread's memory.
-fn is_window(one: &Instruction) -> bool {
+fn is_window(one: &MachineInstruction) -> bool {
     let register = one.fields.bits(72, 8);
     matches!(one.name, "S2R" | "S2UR" | "CS2R") && matches!(register, 0x2e..=0x30 | 0x34)
 }

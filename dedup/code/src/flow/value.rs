@@ -11,7 +11,8 @@ type Set = Vec<u16>;
 /// Stands among the words for the address of a variable of the module.
 pub(super) const GLOBAL: u16 = u16::MAX;
 
-/// From here to [`GLOBAL`]: stand among the words for places in the code that a function returns to.
+/// From here to [`GLOBAL`]: stand among the words for places in the code, to which a function
+/// returns.
 /// As an address in memory they are numbers.
 pub(super) const PLACES: u16 = 1 << 15;
 
@@ -23,7 +24,7 @@ const ALTERNATIVES: usize = 4;
 /// What is known about 32 bits: they are one of several alternatives, each the sum of words and of
 /// offsets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(super) struct Value {
+pub(super) struct RegisterValue {
     /// The words that take part in any way, in any alternative.
     pub(super) words: Set,
     /// Those of them that take part other than as a summand: as a factor, shifted, negated.
@@ -65,8 +66,8 @@ type Pairs = HashMap<(Id, Id), Id, BuildHasherDefault<Quick>>;
 /// All values of an analysis, each once, with the results of operations on them.
 #[derive(Debug)]
 pub(super) struct Values {
-    all: Vec<Value>,
-    ids: HashMap<Value, Id>,
+    all: Vec<RegisterValue>,
+    ids: HashMap<RegisterValue, Id>,
     joined: Pairs,
     added: Pairs,
     offsets: HashMap<Id, Id, BuildHasherDefault<Quick>>,
@@ -82,15 +83,15 @@ impl Values {
             offsets: HashMap::default(),
         };
         let plain = vec![(Set::new(), false)];
-        let number = Value { least: plain.clone(), ..Value::default() };
-        let memory = Value { least: vec![(Set::new(), true)], ..Value::default() };
+        let number = RegisterValue { least: plain.clone(), ..RegisterValue::default() };
+        let memory = RegisterValue { least: vec![(Set::new(), true)], ..RegisterValue::default() };
         for (value, id) in [
             (number.clone(), NUMBER),
             (memory, MEMORY),
-            (Value::summand(GLOBAL), VARIABLE),
-            (Value { unknown: true, ..number.clone() }, UNKNOWN),
-            (Value { literal: true, ..number.clone() }, LITERAL),
-            (Value { window: true, ..number }, WINDOW),
+            (RegisterValue::summand(GLOBAL), VARIABLE),
+            (RegisterValue { unknown: true, ..number.clone() }, UNKNOWN),
+            (RegisterValue { literal: true, ..number.clone() }, LITERAL),
+            (RegisterValue { window: true, ..number }, WINDOW),
         ] {
             let made = values.id(value);
             debug_assert_eq!(made, id);
@@ -102,31 +103,36 @@ impl Values {
         self.all.len()
     }
 
-    pub(super) fn get(&self, id: Id) -> &Value {
+    pub(super) fn get(&self, id: Id) -> &RegisterValue {
         &self.all[id.0 as usize]
     }
 
     /// The value of a word of the parameters.
     pub(super) fn word(&mut self, word: u16) -> Id {
-        self.id(Value::summand(word))
+        self.id(RegisterValue::summand(word))
     }
 
     /// The value of one of these words, it is not known which.
     pub(super) fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
         let least = vec![(Set::new(), false)];
-        self.id(Value { words: words.clone().collect(), offsets: words.collect(), least, ..Value::default() })
+        self.id(RegisterValue {
+            words: words.clone().collect(),
+            offsets: words.collect(),
+            least,
+            ..RegisterValue::default()
+        })
     }
 
     /// A value that is one of two.
     pub(super) fn join(&mut self, one: Id, other: Id) -> Id {
-        self.pair(one, other, |values| &mut values.joined, Value::join)
+        self.pair(one, other, |values| &mut values.joined, RegisterValue::join)
     }
 
     /// The sum of two values.
     pub(super) fn add(&mut self, one: Id, other: Id) -> Id {
         match (one, other) {
             (NUMBER, id) | (id, NUMBER) => id,
-            _ => self.pair(one, other, |values| &mut values.added, Value::add),
+            _ => self.pair(one, other, |values| &mut values.added, RegisterValue::add),
         }
     }
 
@@ -148,7 +154,7 @@ impl Values {
         one: Id,
         other: Id,
         known: fn(&mut Values) -> &mut Pairs,
-        make: fn(&Value, &Value) -> Value,
+        make: fn(&RegisterValue, &RegisterValue) -> RegisterValue,
     ) -> Id {
         let key = (one.min(other), one.max(other));
         if let Some(&id) = known(self).get(&key) {
@@ -159,7 +165,7 @@ impl Values {
         made
     }
 
-    fn id(&mut self, value: Value) -> Id {
+    fn id(&mut self, value: RegisterValue) -> Id {
         if let Some(&id) = self.ids.get(&value) {
             return id;
         }
@@ -170,18 +176,18 @@ impl Values {
     }
 }
 
-impl Value {
-    fn summand(word: u16) -> Value {
+impl RegisterValue {
+    fn summand(word: u16) -> RegisterValue {
         let least = vec![(vec![word], false)];
-        Value { words: vec![word], least, ..Value::default() }
+        RegisterValue { words: vec![word], least, ..RegisterValue::default() }
     }
 
-    fn join(&self, other: &Value) -> Value {
+    fn join(&self, other: &RegisterValue) -> RegisterValue {
         let least = self.least.iter().chain(&other.least).cloned().collect();
         self.both(other, least)
     }
 
-    fn add(&self, other: &Value) -> Value {
+    fn add(&self, other: &RegisterValue) -> RegisterValue {
         let mut least = Vec::new();
         for (words, memory) in &self.least {
             for (others, also) in &other.least {
@@ -191,15 +197,15 @@ impl Value {
         self.both(other, least)
     }
 
-    fn offset(&self) -> Value {
+    fn offset(&self) -> RegisterValue {
         let least = self.least.iter().map(|(_, memory)| (Set::new(), *memory)).collect();
         let words = self.words.clone();
         let (least, unknown) = (fewest(least), self.unknown);
-        Value { offsets: words.clone(), words, least, literal: false, window: self.window, unknown }
+        RegisterValue { offsets: words.clone(), words, least, literal: false, window: self.window, unknown }
     }
 
-    fn both(&self, other: &Value, least: Vec<(Set, bool)>) -> Value {
-        Value {
+    fn both(&self, other: &RegisterValue, least: Vec<(Set, bool)>) -> RegisterValue {
+        RegisterValue {
             words: union(&self.words, &other.words),
             offsets: union(&self.offsets, &other.offsets),
             least: fewest(least),

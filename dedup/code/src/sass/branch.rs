@@ -1,6 +1,7 @@
 //! Where control goes after an instruction.
 
-use super::{BYTES, Instruction};
+use super::fields::BYTES;
+use super::vocabulary::MachineInstruction;
 
 /// What follows an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub enum Flow {
 }
 
 /// What follows the instruction at this byte of its section.
-pub fn flow(instruction: &Instruction, at: usize, sm: u32) -> Flow {
+pub fn flow(instruction: &MachineInstruction, at: usize, sm: u32) -> Flow {
     let fields = instruction.fields;
     let guarded = fields.guarded();
     match fields.code() {
@@ -72,12 +73,12 @@ pub fn flow(instruction: &Instruction, at: usize, sm: u32) -> Flow {
 }
 
 /// A jump without a condition: neither its guard nor its second predicate is one.
-fn certain(instruction: &Instruction) -> bool {
+fn certain(instruction: &MachineInstruction) -> bool {
     let fields = instruction.fields;
     !fields.guarded() && fields.bits(87, 4) == 7 && fields.code() != 0x547 && !fields.bit(91)
 }
 
-fn target(instruction: &Instruction, at: usize, sm: u32) -> i64 {
+fn target(instruction: &MachineInstruction, at: usize, sm: u32) -> i64 {
     let fields = instruction.fields;
     let high = fields.signed(34, 82);
     let words = if sm >= 90 { high << 8 | i64::from(fields.byte(16)) } else { high };
@@ -85,6 +86,6 @@ fn target(instruction: &Instruction, at: usize, sm: u32) -> i64 {
 }
 
 /// The target of a form with a shorter field.
-fn near(instruction: &Instruction, at: usize) -> i64 {
+fn near(instruction: &MachineInstruction, at: usize) -> i64 {
     at as i64 + BYTES as i64 + instruction.fields.signed(34, 64) * 4
 }

@@ -1,5 +1,8 @@
 //! The fields of an instruction that all forms have in common.
 
+/// The bytes of one instruction.
+pub const BYTES: usize = 16;
+
 /// The 128 bits of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields(u128);

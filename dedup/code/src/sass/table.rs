@@ -1,63 +1,13 @@
 //! The opcodes that are known: one line each.
 
-use Space::{Generic, Global, Local, Shared};
-
-use super::operand::File::{General, Uniform};
-use super::operand::Shape;
-
-/// What an instruction does with the values of its sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// The result is the sum of A, B and C.
-    Sum,
-    /// The result is A times B, plus C.
-    Product,
-    /// The result is A (with C above it) shifted, plus B.
-    ShiftedSum,
-    /// The result is A and B and C by a table of bits.
-    Bits,
-    /// The result is one of the sources.
-    Choice,
-    /// The result is a function of the sources.
-    Mix,
-    /// The result is no address, and no part of one.
-    Number,
-    /// No register is written but predicates.
-    Nothing,
-    /// A value is loaded from a bank of constants.
-    Constant,
-    /// A value is loaded.
-    Load(Space),
-    /// A value is stored.
-    Store(Space),
-    /// A value in memory is changed; the result is the old one.
-    Atomic(Space),
-    /// Bytes go from global memory to the block's.
-    ToShared,
-    /// Bytes go from the block's memory to global memory, by a descriptor of a tensor.
-    TensorStore,
-    /// Bytes come from global memory, by a descriptor of a tensor.
-    TensorLoad,
-    /// Control goes elsewhere: see [`super::flow`].
-    Jump,
-}
-
-/// A kind of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
-    /// What all kernels see.
-    Global,
-    /// Any, told by the address.
-    Generic,
-    /// The block's, or the cluster's.
-    Shared,
-    /// The thread's.
-    Local,
-}
+use super::vocabulary::Action;
+use super::vocabulary::File::{General, Uniform};
+use super::vocabulary::Shape;
+use super::vocabulary::Space::{self, Generic, Global, Local, Shared};
 
 /// One opcode.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct OpcodeRow {
     pub(super) code: u16,
     pub(super) name: &'static str,
     pub(super) shape: Shape,
@@ -65,8 +15,8 @@ pub(super) struct Row {
 }
 
 /// The row of an opcode with its form.
-pub(super) fn row(code: u16, sm: u32) -> Option<&'static Row> {
-    let of = |rows: &'static [Row], code| {
+pub(super) fn row(code: u16, sm: u32) -> Option<&'static OpcodeRow> {
+    let of = |rows: &'static [OpcodeRow], code| {
         rows.binary_search_by_key(&code, |row| row.code).ok().map(|at| &rows[at])
     };
     let newer = if sm >= 100 { of(NEWER, code & 0x1ff) } else { None };
@@ -75,7 +25,7 @@ pub(super) fn row(code: u16, sm: u32) -> Option<&'static Row> {
 
 macro_rules! rows {
     ($($code:literal $name:literal $shape:ident$(($($of:tt)*))? $action:ident$(($space:ident))?;)*) => {
-        &[$(Row {
+        &[$(OpcodeRow {
             code: $code,
             name: $name,
             shape: Shape::$shape$(($($of)*))?,
@@ -86,7 +36,7 @@ macro_rules! rows {
 
 /// Arithmetic, by the lower nine bits of the code; the three bits above are the form. The letters
 /// say which operands there are. They come in the order of their codes.
-const ARITHMETIC: &[Row] = rows! {
+const ARITHMETIC: &[OpcodeRow] = rows! {
     0x002 "MOV" Move(General) Choice;
     0x006 "VOTE" General("d") Number;
     0x007 "SEL" General("dAB") Choice;
@@ -166,7 +116,7 @@ const ARITHMETIC: &[Row] = rows! {
 };
 
 /// Arithmetic that has another meaning from sm_100 on.
-const NEWER: &[Row] = rows! {
+const NEWER: &[OpcodeRow] = rows! {
     0x017 "IMNMX" Wider("dAB", 74, true) Choice;
     0x035 "IADD" Wider("dAB", 73, false) Sum;
     0x04a "FMUL2" Packed Mix;
@@ -177,7 +127,7 @@ const NEWER: &[Row] = rows! {
 };
 
 /// Opcodes with forms of their own, by all twelve bits. They come in the order of their codes.
-const EXACT: &[Row] = rows! {
+const EXACT: &[OpcodeRow] = rows! {
     0x237 "IMMA" Matrix Number;
     0x23c "HMMA" Matrix Number;
     0x23f "DMMA" Matrix Number;

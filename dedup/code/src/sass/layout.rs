@@ -1,153 +1,19 @@
 //! Where the operands of an instruction lie in its fields, by the shape of its opcode.
 
-use super::table::{Row, Space};
-use super::{Fields, Unknown};
-
-/// A file of registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum File {
-    /// The registers of each thread.
-    General,
-    /// The registers of a warp.
-    Uniform,
-}
-
-/// Registers in a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registers {
-    /// Their file.
-    pub file: File,
-    /// The number of the first one.
-    pub first: u8,
-    /// None: the instruction names no register, or the one that is always zero.
-    pub count: u8,
-}
-
-impl Registers {
-    /// No register.
-    pub const NONE: Registers = Registers { file: File::General, first: 0, count: 0 };
-
-    /// The number of each register in its file.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..usize::from(self.count)).map(move |at| usize::from(self.first) + at)
-    }
-}
-
-/// A source of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operand {
-    /// The opcode has no such operand.
-    None,
-    /// Registers, and whether the value is negated or inverted.
-    Registers(Registers, bool),
-    /// Words of a bank of constants.
-    Constant {
-        /// The bank's number.
-        bank: u8,
-        /// The first byte.
-        offset: u32,
-        /// The number of words of four bytes, or 1 for less than four bytes.
-        words: u8,
-        /// The place is the sum of `offset` and of these registers.
-        index: Registers,
-        /// The value is negated or inverted.
-        negated: bool,
-    },
-    /// A number of 32 bits that stands in the code.
-    Immediate(u32),
-    /// A number of 64 bits that stands in the code.
-    Wide,
-}
-
-/// Where the operands of an opcode lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// Arithmetic over the registers of a thread. `d`, `A`, `B`, `C`: the destination and the
-    /// sources, one register each. `D`, `a`, `b`, `c`: two registers.
-    General(&'static str),
-    /// The same over uniform registers.
-    Uniform(&'static str),
-    /// A shifted sum; true: over uniform registers.
-    Lea(bool),
-    /// Arithmetic with a form for 64 bits, which this bit states; `true`: there is no other.
-    Wider(&'static str, u32, bool),
-    /// Moves, which have a form for 64 bits.
-    Move(File),
-    /// Pairs of numbers, or the lesser or greater of two uniform numbers.
-    Packed,
-    /// A sum of A and a second source that lies at B as a register and at C else.
-    Second,
-    /// Two registers that get a number in the code, and one of two pairs of registers.
-    WideNumber(File),
-    WidePair(File),
-    /// The same as `Second` without a destination.
-    SecondOnly,
-    /// A store to the memory of another block of the cluster.
-    Remote,
-    /// Conversions from or to 64 bits.
-    Convert,
-    /// Products of matrices.
-    Matrix,
-    /// The same by four warps together.
-    Warpgroup,
-    /// A register of a thread as a uniform one.
-    ToUniform,
-    /// The same, in the form of sm_80.
-    ToUniformOld,
-    /// A special register, or a flag.
-    Flag,
-    UniformFlag,
-    /// A special register of two words.
-    Special,
-    /// Two registers that hold an address of code.
-    Wide,
-    Predicates,
-    FromPredicates,
-    UniformPredicates,
-    Vote,
-    UniformVote,
-    Elect,
-    /// A load or a store.
-    Memory(Space),
-    /// An atomic operation; true: it compares first.
-    Atomic(Space, bool),
-    /// An atomic operation without a result.
-    Reduction,
-    /// A barrier in the block's memory.
-    Barrier,
-    UniformBarrier,
-    Arrive,
-    BlockBarrier,
-    /// A copy from global to the block's memory.
-    Copy,
-    /// Rows of matrices from the block's memory, and to it.
-    Rows,
-    RowsStore,
-    Shuffle,
-    /// A load from a bank of constants; true: into uniform registers.
-    Constant(bool),
-    /// A transfer that a descriptor in memory describes.
-    Tensor,
-    /// A jump; the register of an indirect one is A.
-    Target,
-    /// An operation on caches.
-    Cache,
-    /// No registers.
-    Bare,
-    /// A known opcode that is not followed.
-    Refused,
-}
+use super::fields::Fields;
+use super::table::OpcodeRow;
+use super::vocabulary::{File, Operand, Registers, Shape, Space, Unknown};
 
 /// The operands of one instruction.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
+pub(super) struct OperandLayout {
     pub(super) destination: Registers,
     pub(super) sources: [Operand; 3],
     pub(super) address: [Registers; 2],
     pub(super) others: [Registers; 2],
 }
 
-const EMPTY: Layout = Layout {
+const EMPTY: OperandLayout = OperandLayout {
     destination: Registers::NONE,
     sources: [Operand::None; 3],
     address: [Registers::NONE; 2],
@@ -156,13 +22,13 @@ const EMPTY: Layout = Layout {
 
 /// The fields of one instruction of one architecture.
 #[derive(Clone, Copy)]
-struct Reader {
+struct FieldReader {
     fields: Fields,
     sm: u32,
 }
 
-pub(super) fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
-    let reader = Reader { fields, sm };
+pub(super) fn layout(row: &OpcodeRow, fields: Fields, sm: u32) -> Result<OperandLayout, Unknown> {
+    let reader = FieldReader { fields, sm };
     Ok(match row.shape {
         Shape::General(letters) => reader.arithmetic(letters, File::General)?,
         Shape::Uniform(letters) => reader.arithmetic(letters, File::Uniform)?,
@@ -187,7 +53,7 @@ pub(super) fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unkno
     })
 }
 
-impl Reader {
+impl FieldReader {
     fn general(self, at: u32, count: u8) -> Registers {
         let first = self.fields.byte(at);
         Registers { file: File::General, first, count: if first == 255 { 0 } else { count } }
@@ -214,7 +80,7 @@ impl Reader {
         Operand::Constant { bank, offset, words, index, negated }
     }
 
-    fn arithmetic(self, letters: &str, file: File) -> Result<Layout, Unknown> {
+    fn arithmetic(self, letters: &str, file: File) -> Result<OperandLayout, Unknown> {
         let count =
             |one: char, two: char| u8::from(letters.contains(one)) + 2 * u8::from(letters.contains(two));
         let destination = self.register(file, 16, count('d', 'D'));
@@ -242,10 +108,10 @@ impl Reader {
         let third = if c == 0 { Operand::None } else { third };
         let second = if b == 0 { Operand::None } else { second };
         let first = if a == 0 { Operand::None } else { first };
-        Ok(Layout { destination, sources: [first, second, third], ..EMPTY })
+        Ok(OperandLayout { destination, sources: [first, second, third], ..EMPTY })
     }
 
-    fn wider(self, letters: &str, bit: u32, always: bool) -> Result<Layout, Unknown> {
+    fn wider(self, letters: &str, bit: u32, always: bool) -> Result<OperandLayout, Unknown> {
         match self.fields.bit(bit) {
             true => self.arithmetic("Dab", File::General),
             false if always => Err(Unknown::Form),
@@ -253,21 +119,21 @@ impl Reader {
         }
     }
 
-    fn moved(self, file: File) -> Result<Layout, Unknown> {
+    fn moved(self, file: File) -> Result<OperandLayout, Unknown> {
         let wide = self.sm >= 100 && self.fields.bit(80);
         self.arithmetic(if wide { "Db" } else { "dB" }, file)
     }
 
-    fn packed(self) -> Result<Layout, Unknown> {
+    fn packed(self) -> Result<OperandLayout, Unknown> {
         if self.fields.bit(91) && self.fields.form() != 6 {
             return self.arithmetic("dAB", File::Uniform);
         }
         self.arithmetic("Dab", File::General)
     }
 
-    /// Only the forms that drop copies of what is in memory. Others change bytes: a *discard* leaves
-    /// them undefined.
-    fn cache(self) -> Result<Layout, Unknown> {
+    /// Only the forms that drop copies of what is in memory. Others change bytes: a *discard*
+    /// leaves them undefined.
+    fn cache(self) -> Result<OperandLayout, Unknown> {
         let rest = (self.fields.bits(64, 32), self.fields.bits(96, 9));
         match (self.fields.code(), rest) {
             (0x98f, (0x0200_0000, 0)) | (0x540, (0x09c0_8000, 0)) => Ok(EMPTY),
@@ -275,7 +141,7 @@ impl Reader {
         }
     }
 
-    fn convert(self) -> Result<Layout, Unknown> {
+    fn convert(self) -> Result<OperandLayout, Unknown> {
         let letters = match (self.fields.bits(75, 2), self.fields.bits(84, 2)) {
             (3, 3) => "Db",
             (3, _) => "DB",
@@ -285,8 +151,8 @@ impl Reader {
         self.arithmetic(letters, File::General)
     }
 
-    fn matrix(self, _code: u16) -> Result<Layout, Unknown> {
-        Ok(Layout { destination: self.general(16, 4), ..EMPTY })
+    fn matrix(self, _code: u16) -> Result<OperandLayout, Unknown> {
+        Ok(OperandLayout { destination: self.general(16, 4), ..EMPTY })
     }
 
     /// The registers that hold a value of the size in bits 73 to 75.
@@ -311,25 +177,29 @@ impl Reader {
         [self.general(24, base), second]
     }
 
-    fn memory(self, space: Space) -> Result<Layout, Unknown> {
+    fn memory(self, space: Space) -> Result<OperandLayout, Unknown> {
         let count = self.sized()?;
         let loads = matches!(self.fields.code(), 0x380 | 0x381 | 0x980..=0x984);
         if loads {
             let (destination, address) = (self.general(16, count), self.address(space, 32));
-            return Ok(Layout { destination, address, ..EMPTY });
+            return Ok(OperandLayout { destination, address, ..EMPTY });
         }
         Ok(self.stored(space, count))
     }
 
-    fn remote(self) -> Result<Layout, Unknown> {
+    fn remote(self) -> Result<OperandLayout, Unknown> {
         let mut layout = self.stored(Space::Shared, self.sized()?);
         layout.address = [self.general(24, 2), Registers::NONE];
         Ok(layout)
     }
 
-    fn stored(self, space: Space, count: u8) -> Layout {
+    fn stored(self, space: Space, count: u8) -> OperandLayout {
         let data = Operand::Registers(self.general(32, count), false);
-        Layout { sources: [Operand::None, data, Operand::None], address: self.address(space, 64), ..EMPTY }
+        OperandLayout {
+            sources: [Operand::None, data, Operand::None],
+            address: self.address(space, 64),
+            ..EMPTY
+        }
     }
 
     /// The registers of an atomic operation's data, by its type.
@@ -342,7 +212,7 @@ impl Reader {
         }
     }
 
-    fn atomic(self, space: Space, compares: bool) -> Result<Layout, Unknown> {
+    fn atomic(self, space: Space, compares: bool) -> Result<OperandLayout, Unknown> {
         let count = self.typed();
         let mut layout = self.stored(space, count);
         if self.fields.code() == 0xf8c {
@@ -355,7 +225,7 @@ impl Reader {
         Ok(layout)
     }
 
-    fn fixed(self, shape: Shape) -> Layout {
+    fn fixed(self, shape: Shape) -> OperandLayout {
         match shape {
             Shape::ToUniform | Shape::ToUniformOld => self.to_uniform(),
             Shape::Flag | Shape::Vote => self.to(self.general(16, 1)),
@@ -385,87 +255,99 @@ impl Reader {
         }
     }
 
-    fn to(self, destination: Registers) -> Layout {
-        Layout { destination, ..EMPTY }
+    fn to(self, destination: Registers) -> OperandLayout {
+        OperandLayout { destination, ..EMPTY }
     }
 
-    fn reads(self, others: [Registers; 2]) -> Layout {
-        Layout { others, ..EMPTY }
+    fn reads(self, others: [Registers; 2]) -> OperandLayout {
+        OperandLayout { others, ..EMPTY }
     }
 
-    fn to_uniform(self) -> Layout {
+    fn to_uniform(self) -> OperandLayout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout { destination: self.uniform(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+        OperandLayout {
+            destination: self.uniform(16, 1),
+            sources: [source, Operand::None, Operand::None],
+            ..EMPTY
+        }
     }
 
     /// 64 rows and a multiple of eight columns, of 32 or 16 bits each, in 128 threads.
-    fn warpgroup(self) -> Layout {
+    fn warpgroup(self) -> OperandLayout {
         let eights = self.fields.bits(53, 5) as u8 + 1;
         self.to(self.general(16, if self.fields.bit(76) { eights * 4 } else { eights * 2 }))
     }
 
-    fn wide_number(self, file: File) -> Layout {
-        Layout {
+    fn wide_number(self, file: File) -> OperandLayout {
+        OperandLayout {
             destination: self.register(file, 16, 2),
             sources: [Operand::None, Operand::Wide, Operand::None],
             ..EMPTY
         }
     }
 
-    fn wide_pair(self, file: File) -> Layout {
+    fn wide_pair(self, file: File) -> OperandLayout {
         let pair = |at| Operand::Registers(self.register(file, at, 2), false);
         let number = matches!(self.fields.code(), 0x407 | 0x487);
         let second = if number { Operand::Wide } else { pair(32) };
-        Layout {
+        OperandLayout {
             destination: self.register(file, 16, 2),
             sources: [pair(24), second, Operand::None],
             ..EMPTY
         }
     }
 
-    fn predicates(self) -> Layout {
+    fn predicates(self) -> OperandLayout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout { destination: self.general(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+        OperandLayout {
+            destination: self.general(16, 1),
+            sources: [source, Operand::None, Operand::None],
+            ..EMPTY
+        }
     }
 
-    fn barrier(self) -> Layout {
+    fn barrier(self) -> OperandLayout {
         let data = self.general(32, 1);
         let [base, uniform] = self.address(Space::Shared, 64);
         let address = [base, if self.fields.bit(91) { uniform } else { Registers::NONE }];
-        Layout { address, others: [data, Registers::NONE], ..EMPTY }
+        OperandLayout { address, others: [data, Registers::NONE], ..EMPTY }
     }
 
-    fn uniform_barrier(self) -> Layout {
+    fn uniform_barrier(self) -> OperandLayout {
         self.reads([self.uniform(24, 1), self.uniform(32, 2)])
     }
 
-    fn block_barrier(self) -> Layout {
+    fn block_barrier(self) -> OperandLayout {
         if self.fields.code() == 0x91d {
             return self.reads([self.general(32, 1), Registers::NONE]);
         }
         EMPTY
     }
 
-    fn copy(self) -> Layout {
-        Layout {
+    fn copy(self) -> OperandLayout {
+        OperandLayout {
             address: [self.general(24, 2), self.uniform(64, 2)],
             others: [self.general(16, 1), Registers::NONE],
             ..EMPTY
         }
     }
 
-    fn rows(self) -> Layout {
+    fn rows(self) -> OperandLayout {
         let count = 1 << self.fields.bits(72, 2);
-        Layout { destination: self.general(16, count), address: self.address(Space::Shared, 32), ..EMPTY }
+        OperandLayout {
+            destination: self.general(16, count),
+            address: self.address(Space::Shared, 32),
+            ..EMPTY
+        }
     }
 
-    fn rows_store(self) -> Layout {
+    fn rows_store(self) -> OperandLayout {
         self.stored(Space::Shared, 1 << self.fields.bits(72, 2))
     }
 
-    fn shuffle(self) -> Layout {
+    fn shuffle(self) -> OperandLayout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout {
+        OperandLayout {
             destination: self.general(16, 1),
             sources: [source, Operand::None, Operand::None],
             others: self.lanes(),
@@ -482,7 +364,7 @@ impl Reader {
         }
     }
 
-    fn bank(self, uniform: bool) -> Layout {
+    fn bank(self, uniform: bool) -> OperandLayout {
         let words = match self.fields.bits(73, 3) {
             0..=4 => 1,
             5 => 2,
@@ -492,20 +374,22 @@ impl Reader {
         let indexed = self.fields.code() != 0xab9;
         let index = if indexed { self.register(file, 24, 1) } else { Registers::NONE };
         let source = self.constant(words, index, false);
-        Layout {
+        OperandLayout {
             destination: self.register(file, 16, words),
             sources: [source, Operand::None, Operand::None],
             ..EMPTY
         }
     }
 
-    fn tensor(self) -> Layout {
-        Layout { address: [self.uniform(24, 2), Registers::NONE], ..EMPTY }
+    fn tensor(self) -> OperandLayout {
+        OperandLayout { address: [self.uniform(24, 2), Registers::NONE], ..EMPTY }
     }
 
-    fn target(self) -> Layout {
+    fn target(self) -> OperandLayout {
         match self.fields.code() {
-            0x343 | 0x949 | 0x950 => Layout { address: [self.general(24, 2), Registers::NONE], ..EMPTY },
+            0x343 | 0x949 | 0x950 => {
+                OperandLayout { address: [self.general(24, 2), Registers::NONE], ..EMPTY }
+            }
             _ => EMPTY,
         }
     }
