@@ -150,6 +150,16 @@ fn kernels_have_the_parameters_of_their_declarations() {
     }
 }
 
+/// Compilers end a text with a zero, packed or not.
+#[test]
+fn a_text_ends_before_its_zero() {
+    for pack in [Pack::None, Pack::Lz4, Pack::Zstd] {
+        let image = container(&[Written { kind: 1, sm: 90, pack, content: b".version 8.2\n\0".to_vec() }]);
+        let entry = entries(&image).next().expect("an entry").expect("a head");
+        assert_eq!(&entry.open().expect("its content")[..], b".version 8.2\n", "{pack:?}");
+    }
+}
+
 /// A cubin, a text and a fat binary of both are the same code.
 #[test]
 fn each_form_of_an_image_is_told() {

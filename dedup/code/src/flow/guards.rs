@@ -86,3 +86,84 @@ impl GuardedValues {
         self.0.retain(|(_, guard, _)| !written.contains(&guard.predicate()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (wrong result): a register is taken for what it holds under another predicate, or
+    //! under one that has changed since.
+    use super::super::value::{MEMORY, NUMBER, VARIABLE};
+    use super::*;
+    use crate::sass::{Action, Fields, Operand, Registers};
+
+    /// An instruction with this guard that may write these predicates; 7 is none.
+    fn instruction(name: &'static str, guard: u32, written: [u32; 2]) -> MachineInstruction {
+        let bits = u128::from(guard) << 12 | u128::from(written[0]) << 81 | u128::from(written[1]) << 84;
+        MachineInstruction {
+            fields: Fields::at(&bits.to_le_bytes(), 0).expect("16 bytes"),
+            name,
+            action: Action::Number,
+            destination: Registers::NONE,
+            sources: [Operand::None; 3],
+            address: [Registers::NONE; 2],
+            others: [Registers::NONE; 2],
+        }
+    }
+
+    fn guard(bits: u32) -> PredicateGuard {
+        PredicateGuard::of(&instruction("MOV", bits, [7; 2])).expect("a guard")
+    }
+
+    #[test]
+    fn a_value_is_read_under_its_own_guard_only() {
+        let mut guards = GuardedValues::default();
+        guards.write(4, Some(guard(0)), MEMORY);
+        let read =
+            |guards: &GuardedValues| [guard(0), guard(8), guard(1)].map(|guard| guards.value(4, guard));
+        assert_eq!(read(&guards), [Some(MEMORY), None, None]);
+        assert_eq!(guards.value(5, guard(0)), None);
+        guards.write(4, Some(guard(8)), VARIABLE);
+        assert_eq!(read(&guards), [None, Some(VARIABLE), None], "the register has one");
+        guards.write(4, None, NUMBER);
+        assert_eq!(read(&guards), [None; 3]);
+    }
+
+    #[test]
+    fn a_predicate_that_is_written_guards_nothing_of_before() {
+        for (name, written, kept) in [
+            ("ISETP", [0, 7], [false, true]),
+            ("IADD3", [7, 1], [true, false]),
+            ("ISETP", [2, 7], [true, true]),
+            ("R2P", [7, 7], [false, false]),
+        ] {
+            let mut guards = GuardedValues::default();
+            guards.write(4, Some(guard(8)), MEMORY);
+            guards.write(5, Some(guard(1)), MEMORY);
+            guards.end(&instruction(name, 7, written));
+            let found =
+                [(4, guard(8)), (5, guard(1))].map(|(place, guard)| guards.value(place, guard).is_some());
+            assert_eq!(found, kept, "{name} {written:?}");
+        }
+    }
+
+    #[test]
+    fn no_guard_is_one_of_another_file() {
+        assert_eq!(PredicateGuard::of(&instruction("MOV", 7, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("MOV", 15, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("UMOV", 0, [7; 2])), None);
+        assert_eq!(PredicateGuard::of(&instruction("SYNCS", 0, [7; 2])), None);
+    }
+
+    #[test]
+    fn where_ways_meet_both_must_know_it() {
+        let mut values = Values::new();
+        let (mut one, mut other) = (GuardedValues::default(), GuardedValues::default());
+        one.write(4, Some(guard(0)), MEMORY);
+        one.write(5, Some(guard(0)), MEMORY);
+        other.write(4, Some(guard(0)), VARIABLE);
+        other.write(5, Some(guard(8)), MEMORY);
+        assert!(one.join(&other, &mut values));
+        let both = values.join(MEMORY, VARIABLE);
+        assert_eq!((one.value(4, guard(0)), one.value(5, guard(0))), (Some(both), None));
+        assert!(!one.join(&other, &mut values), "nothing changes any more");
+    }
+}

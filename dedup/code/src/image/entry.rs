@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::error::ImageError;
-use super::packed::Packing;
+use super::packed::{self, Packing};
 
 /// The form of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,15 @@ impl<'a> ImageEntry<'a> {
     /// # Errors
     /// The content does not unpack to the size that the image states.
     pub fn open(&self) -> Result<Cow<'a, [u8]>, ImageError> {
-        self.packing.unpack(self.content)
+        let content = self.packing.unpack(self.content)?;
+        Ok(match (self.kind, content) {
+            (CodeForm::Ptx, Cow::Borrowed(text)) => Cow::Borrowed(packed::text(text)),
+            (CodeForm::Ptx, Cow::Owned(mut text)) => {
+                text.truncate(packed::text(&text).len());
+                Cow::Owned(text)
+            }
+            (CodeForm::Cubin, content) => content,
+        })
     }
 
     pub(super) fn plain(kind: CodeForm, sm: u32, content: &'a [u8]) -> Self {

@@ -28,7 +28,7 @@ pub fn entries(image: &[u8]) -> Box<dyn Iterator<Item = Result<ImageEntry<'_>, I
             Cubin::parse(image).map(|cubin| ImageEntry::plain(CodeForm::Cubin, cubin.sm(), image)),
         ))
     } else if image.first().is_some_and(|byte| matches!(byte, b'\t'..=b'~')) {
-        Box::new(std::iter::once(Ok(ImageEntry::plain(CodeForm::Ptx, 0, packed::text(image)))))
+        Box::new(std::iter::once(Ok(ImageEntry::plain(CodeForm::Ptx, 0, image))))
     } else {
         Box::new(std::iter::once(Err(ImageError::Form)))
     }
