@@ -4,6 +4,7 @@
 mod graph;
 mod guards;
 mod hash;
+mod local;
 mod machine;
 mod state;
 mod step;
