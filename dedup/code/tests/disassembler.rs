@@ -1,3 +1,5 @@
+//! Hazard (wrong result): an instruction is decoded in another way than the GPU does it.
+//!
 //! Each instruction of real images, decoded here and by the vendor's disassembler.
 //!
 //! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and `WMSHIM_TEST_CUBINS`, a folder
@@ -45,18 +47,18 @@ struct Counts {
 
 impl Counts {
     fn print(&self) {
-        println!("{} instructions", self.instructions);
+        eprintln!("{} instructions", self.instructions);
         let unknown: usize = self.unknown.values().sum();
-        println!("{unknown} not decoded");
+        eprintln!("{unknown} not decoded");
         let mut rows: Vec<_> = self.unknown.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.1));
         for (form, count) in rows.iter().take(60) {
-            println!("  unknown {count:8} {form}");
+            eprintln!("  unknown {count:8} {form}");
         }
         let mut rows: Vec<_> = self.wrong.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.1.0));
         for (form, (count, example)) in rows.iter().take(80) {
-            println!("  wrong {count:8} {form}: {example}");
+            eprintln!("  wrong {count:8} {form}: {example}");
         }
     }
 }
