@@ -21,6 +21,9 @@ pub struct KernelCode<'a> {
     pub parameters: Option<ParameterBank>,
     /// The places in `text` that the driver fills in when it loads the code.
     pub relocations: Vec<Relocation<'a>>,
+    /// The addresses that the driver fills in in bank 4: of variables, and of functions that the
+    /// module calls through registers.
+    pub addresses: Vec<Relocation<'a>>,
     /// The targets of the jumps through registers that the image states.
     pub indirect_branches: Vec<IndirectBranch>,
     /// The constants of its own and of its module, but those of bank 0.

@@ -3,8 +3,8 @@
 //! The code alone does not tell a base from an index. The values do: of the parts of an address
 //! that is a sum, one is an address, and the others are offsets. So if a word of the parameters
 //! holds an address of device memory, the store goes to the block around it, and what the kernel
-//! loaded is an offset. If none does, what it loaded is the address. It may also be one if two words
-//! hold addresses, or one that is taken away: their difference is an offset, too.
+//! loaded is an offset. If none does, what it loaded is the address. It may also be one if two
+//! words hold addresses, or one that is taken away: their difference is an offset, too.
 
 use std::collections::BTreeSet;
 
@@ -67,9 +67,9 @@ mod tests {
             .prop_map(|(words, offsets, memory, globals)| AddressSource { words, offsets, memory, globals })
     }
 
-    /// The places that a store may go to, by its source and the words that hold addresses: 0 to 5 of
-    /// the words, 6 of what was loaded. The sum of an odd number of addresses, half of them taken
-    /// away, is an address near to any of them.
+    /// The places that a store may go to, by its source and the words that hold addresses: 0 to 5
+    /// of the words, 6 of what was loaded. The sum of an odd number of addresses, half of them
+    /// taken away, is an address near to any of them.
     fn possible(source: &AddressSource, held: impl Fn(u32) -> bool) -> BTreeSet<u32> {
         let added: Vec<_> = source.words.iter().filter(|word| held(*word)).collect();
         let taken: Vec<_> = source.offsets.iter().filter(|word| held(*word)).collect();

@@ -102,8 +102,8 @@ impl FromIterator<u32> for WordSet {
 /// `words` holds an address of device memory (or none does, and `globals`), and none of `offsets`
 /// does, then that is the base and an index was loaded. Else the base may be a loaded pointer.
 ///
-/// A source with nothing at all is no address of memory that a program has: a constant, or memory of
-/// the block or the thread.
+/// A source with nothing at all is no address of memory that a program has: a constant, or memory
+/// of the block or the thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressSource {
     /// Words that are summands of the address.

@@ -1,14 +1,16 @@
+//! Hazard (wrong result): an instruction is decoded in another way than the GPU does it.
+//!
 //! Each instruction of real images, decoded here and by the vendor's disassembler.
 //!
-//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and `WMSHIM_TEST_CUBINS`, a folder of
-//! cubins. Without them the test skips itself.
+//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and `WMSHIM_TEST_CUBINS`, a folder
+//! of cubins. Without them the test skips itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wm_code::image::Cubin;
-use wm_code::sass::{self, Fields, File, Instruction, Operand, Registers};
+use wm_code::sass::{self, Fields, File, MachineInstruction, Operand, Registers};
 
 /// Registers by file: `false` for those of a thread.
 type Used = BTreeSet<(bool, usize)>;
@@ -45,18 +47,18 @@ struct Counts {
 
 impl Counts {
     fn print(&self) {
-        println!("{} instructions", self.instructions);
+        eprintln!("{} instructions", self.instructions);
         let unknown: usize = self.unknown.values().sum();
-        println!("{unknown} not decoded");
+        eprintln!("{unknown} not decoded");
         let mut rows: Vec<_> = self.unknown.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.1));
         for (form, count) in rows.iter().take(60) {
-            println!("  unknown {count:8} {form}");
+            eprintln!("  unknown {count:8} {form}");
         }
         let mut rows: Vec<_> = self.wrong.iter().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.1.0));
         for (form, (count, example)) in rows.iter().take(80) {
-            println!("  wrong {count:8} {form}: {example}");
+            eprintln!("  wrong {count:8} {form}: {example}");
         }
     }
 }
@@ -100,6 +102,11 @@ fn compare(tool: &Path, file: &Path, counts: &mut Counts) {
             Ok(decoded) => {
                 let ours = (written(&decoded), read(&decoded));
                 let theirs = columns.used(line);
+                if constant(&decoded) != printed(words) {
+                    let example = format!("{words} ours {:x?}", constant(&decoded));
+                    let name = format!("constant of {}", form());
+                    counts.wrong.entry(name).or_insert((0, example)).0 += 1;
+                }
                 if !same(&ours, &theirs, decoded.action) {
                     let example = format!("{words} ours {ours:?} theirs {theirs:?}");
                     counts.wrong.entry(form()).or_insert((0, example)).0 += 1;
@@ -140,17 +147,34 @@ fn same(ours: &(Used, Used), theirs: &(Used, Used), action: sass::Action) -> boo
     action == sass::Action::Jump || ours.0 == theirs.0 && reads
 }
 
-fn written(instruction: &Instruction) -> Used {
+fn written(instruction: &MachineInstruction) -> Used {
     set(instruction.destination).collect()
 }
 
-fn read(instruction: &Instruction) -> Used {
+fn read(instruction: &MachineInstruction) -> Used {
     let sources = instruction.sources.iter().filter_map(|source| match source {
         Operand::Registers(registers, _) => Some(*registers),
         Operand::Constant { index, .. } => Some(*index),
         _ => None,
     });
     sources.chain(instruction.address).chain(instruction.others).flat_map(set).collect()
+}
+
+/// The bank and the first byte of the constants that the instruction uses.
+fn constant(instruction: &MachineInstruction) -> Option<(u32, u32)> {
+    instruction.sources.iter().find_map(|source| match *source {
+        Operand::Constant { bank, offset, .. } => Some((u32::from(bank), offset)),
+        _ => None,
+    })
+}
+
+/// The same from the text: `c[0x0][0x28]`, `c[0x3][R4+0x10]`, `c[0x4][R2]`.
+fn printed(words: &str) -> Option<(u32, u32)> {
+    let number = |text: &str| u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();
+    let (bank, rest) = words.split_once(" c[").or(words.split_once("-c["))?.1.split_once(']')?;
+    let place = rest.trim_start().strip_prefix('[')?.split(']').next()?;
+    let offset = place.rsplit('+').next()?;
+    Some((number(bank)?, number(offset).unwrap_or(0)))
 }
 
 fn set(registers: Registers) -> impl Iterator<Item = (bool, usize)> {

@@ -1,4 +1,4 @@
-//! Hazard (hostile image): an image with sizes, offsets or compressed bytes that lie brings the
+//! Hazard (corrupt input): an image with sizes, offsets or compressed bytes that lie brings the
 //! process down, takes memory without bound, or is read as another one.
 
 mod support;
@@ -147,6 +147,16 @@ fn kernels_have_the_parameters_of_their_declarations() {
                 assert!(!kernel.entry.is_empty() && kernel.entry.len() % 16 == 0, "{}", kernel.name);
             }
         }
+    }
+}
+
+/// Compilers end a text with a zero, packed or not.
+#[test]
+fn a_text_ends_before_its_zero() {
+    for pack in [Pack::None, Pack::Lz4, Pack::Zstd] {
+        let image = container(&[Written { kind: 1, sm: 90, pack, content: b".version 8.2\n\0".to_vec() }]);
+        let entry = entries(&image).next().expect("an entry").expect("a head");
+        assert_eq!(&entry.open().expect("its content")[..], b".version 8.2\n", "{pack:?}");
     }
 }
 

@@ -95,6 +95,20 @@ fn a_loaded_pointer_is_not_a_loaded_index() {
     check("mov.u64 %rd5, 139637976727552; st.global.u32 [%rd5], 1;", &["m"]);
 }
 
+/// The bytes of memory that is discarded are lost.
+#[test]
+fn memory_that_is_discarded_is_stored_to() {
+    check("discard.global.L2 [%rd1], 128;", &["1"]);
+    check("applypriority.global.L2::evict_normal [%rd1], 128; prefetch.global.L2 [%rd2];", &[]);
+}
+
+/// A number that was loaded becomes an address of shared memory, in which a pointer lies.
+#[test]
+fn an_address_of_shared_memory_is_one_wherever_its_number_comes_from() {
+    let keep = "st.shared.u64 [%r1], %rd2; ld.global.u64 %rd5, [%rd1]; cvta.shared.u64 %rd6, %rd5;";
+    check(&format!("{keep} ld.u64 %rd7, [%rd6]; st.u32 [%rd7], 1;"), &["2", "m"]);
+}
+
 /// Values that leave the kernel are told, also by a detour.
 #[test]
 fn what_is_stored_escapes() {
@@ -156,6 +170,9 @@ fn the_unknown_is_undecided() {
         "st.u32 [unknown], 1;",
         "mov.u64 %rd5, p1; st.u64 [%rd5], 1;",
         "st.const.u32 [%rd1], 1;",
+        "cvta.shared.u64 %rd5, %rd6; mov.u64 %rd6, 8; st.global.u64 [%rd1], %rd5;",
+        ".local .align 8 .b8 a[8]; cvta.local.u64 %rd5, %rd6; mov.u64 %rd6, a; atom.exch.b64 %rd7, [%rd1], %rd5;",
+        "mov.b64 %rd5, p1; st.global.u64 [%rd1], %rd5;",
     ] {
         let found = verdict(unknown);
         assert!(matches!(found, CodeVerdict::Undecided(Why::Text { line: 13 })), "{unknown}: {found:?}");

@@ -21,7 +21,8 @@ fn text(store: bool) -> Vec<u8> {
 }
 
 fn entry(kind: u16, sm: u32, content: Vec<u8>) -> Written {
-    Written { kind, sm, pack: Pack::Lz4, content }
+    let pack = if kind == 2 { Pack::Zstd } else { Pack::Lz4 };
+    Written { kind, sm, pack, content }
 }
 
 fn results(names: &[String]) -> Results {

@@ -12,39 +12,26 @@
 //!
 //! The file holds at most 65,536 parameters. Beyond that the oldest are dropped.
 
+mod file;
 mod known_writers;
 mod record;
 mod results;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use thiserror::Error;
-use wm_trust::{folder, user};
+use rustix::fs::{FlockOperation, OFlags};
+use wm_trust::folder;
 
+pub use file::CacheError;
+use file::open;
 pub use known_writers::KnownWriters;
 pub use results::ResultsCache;
 
 /// Parameters that a file holds.
 const MOST: usize = 1 << 16;
 const MOST_BYTES: usize = record::HEAD.len() + MOST * record::RECORD_BYTES;
-
-/// Why writers could not be read or added. Everything goes on without them.
-#[derive(Debug, Error)]
-pub enum CacheError {
-    /// Another process adds just now: try again later.
-    #[error("another process holds the lock")]
-    Busy,
-    /// The file is no regular file of this user's.
-    #[error("it is no regular file of this user's")]
-    Foreign,
-    /// The system refused.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
 
 /// The file. It is opened by the methods only.
 #[derive(Debug, Clone)]
@@ -111,15 +98,6 @@ impl WriterCache {
     fn path(&self, suffix: &str) -> PathBuf {
         self.folder.join(format!("writers-1{suffix}"))
     }
-}
-
-/// Opens a regular file of this user: no link, and no file that could block.
-fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?);
-    let found = file.metadata()?;
-    let is_ours = found.is_file() && user::is_own(found.uid());
-    if is_ours { Ok(file) } else { Err(CacheError::Foreign) }
 }
 
 /// The right to replace the file. It ends with the value, even if a child of this process has

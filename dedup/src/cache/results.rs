@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 use wm_code::results::{Results, Subject};
 use wm_trust::folder;
 
-use super::{CacheError, open};
+use super::file::{CacheError, open};
 
 const MOST_FILES: usize = 4096;
 const MOST_BYTES: u64 = 64 << 20;
@@ -92,8 +92,8 @@ fn trim(folder: &Path) -> Result<(), CacheError> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: results of another image are believed, a damaged file brings the process down, or the
-    //! folder grows without bound.
+    //! Hazard: results of another image are believed, a damaged file brings the process down, or
+    //! the folder grows without bound.
     use std::os::unix::fs::PermissionsExt;
 
     use wm_code::verdict::{CodeVerdict, Why};

@@ -1,6 +1,7 @@
 //! Hazard (corrupt input): a file that is damaged, old, forged or written by two at once makes up a
 //! writer, loses one, or brings the library down.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Hazard: the tool says of a kernel what its code does not say, or a hostile file brings it down.
+//! Hazard (wrong report): the tool says of a kernel what its code does not say, or a hostile file
+//! brings it down.
 
 mod support;
 

@@ -3,57 +3,55 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kernel::KernelCode;
-use crate::sass::{self, BYTES, Fields, Flow, Instruction, Unknown};
+use crate::sass::{self, BYTES, Fields, Flow, MachineInstruction, Unknown};
 use crate::verdict::Why;
 
 /// A run of instructions that control enters at its first and leaves at its last one.
 #[derive(Debug)]
-pub struct Block {
+pub(super) struct BasicBlock {
     /// The first byte.
-    pub start: usize,
+    pub(super) start: usize,
     /// The byte behind the last instruction.
-    pub end: usize,
-    /// The numbers of the blocks that may follow, but for joins, calls and returns.
-    pub next: Vec<usize>,
+    pub(super) end: usize,
+    /// The numbers of the blocks that may follow, without those of joins, calls and returns.
+    pub(super) next: Vec<usize>,
     /// What its last instruction does with control.
-    pub flow: Flow,
+    pub(super) flow: Flow,
     /// For a call: the number of the function's first block.
-    pub callee: Option<usize>,
-    /// For a call through a register: nothing is known of the function.
-    pub foreign: bool,
+    pub(super) callee: Option<usize>,
 }
 
 /// The blocks that the kernel may reach.
 #[derive(Debug)]
-pub struct Graph {
+pub(super) struct FlowGraph {
     /// In the order of their places. The kernel's own first one is `entry`.
-    pub blocks: Vec<Block>,
-    pub entry: usize,
+    pub(super) blocks: Vec<BasicBlock>,
+    pub(super) entry: usize,
     /// The places where threads of a barrier join: the block after each, with the barrier's number.
-    pub forks: Vec<Fork>,
+    pub(super) forks: Vec<Fork>,
     instructions: BTreeMap<usize, usize>,
-    decoded: Vec<Instruction>,
+    decoded: Vec<MachineInstruction>,
 }
 
 /// The start of a barrier at which threads join.
 #[derive(Debug)]
-pub struct Fork {
+pub(super) struct Fork {
     /// The byte of its instruction.
-    pub at: usize,
+    pub(super) at: usize,
     /// The number of the block where control goes on.
-    pub block: usize,
+    pub(super) block: usize,
 }
 
 /// No kernel has more instructions; the largest that is known has 120,000.
 const INSTRUCTIONS: usize = 1 << 19;
 
-impl Graph {
+impl FlowGraph {
     /// Reads the code from the kernel's first instruction on, as far as control may go.
     ///
     /// # Errors
     /// An instruction, a jump or a call is not known.
-    pub fn of(kernel: &KernelCode) -> Result<Graph, Why> {
-        let mut walk = Walk { kernel, seen: BTreeMap::new(), leaders: BTreeSet::new(), open: Vec::new() };
+    pub(super) fn of(kernel: &KernelCode) -> Result<FlowGraph, Why> {
+        let mut walk = CodeWalk { kernel, seen: BTreeMap::new(), leaders: BTreeSet::new(), open: Vec::new() };
         walk.enter(kernel.entry.start as i64, kernel.entry.start)?;
         while let Some(at) = walk.open.pop() {
             walk.visit(at)?;
@@ -62,21 +60,21 @@ impl Graph {
     }
 
     /// The instructions of a block with their places.
-    pub fn instructions(&self, block: usize) -> impl Iterator<Item = (usize, &Instruction)> {
-        let Block { start, end, .. } = self.blocks[block];
+    pub(super) fn instructions(&self, block: usize) -> impl Iterator<Item = (usize, &MachineInstruction)> {
+        let BasicBlock { start, end, .. } = self.blocks[block];
         let first = self.instructions[&start];
         (start..end).step_by(BYTES).zip(&self.decoded[first..])
     }
 }
 
-struct Walk<'a, 'b> {
+struct CodeWalk<'a, 'b> {
     kernel: &'a KernelCode<'b>,
-    seen: BTreeMap<usize, Instruction>,
+    seen: BTreeMap<usize, MachineInstruction>,
     leaders: BTreeSet<usize>,
     open: Vec<usize>,
 }
 
-impl Walk<'_, '_> {
+impl CodeWalk<'_, '_> {
     /// Control may come to `target` from the instruction at `from`.
     fn enter(&mut self, target: i64, from: usize) -> Result<(), Why> {
         let at = usize::try_from(target).map_err(|_| Why::Jump { offset: from })?;
@@ -127,7 +125,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn graph(self) -> Result<Graph, Why> {
+    fn graph(self) -> Result<FlowGraph, Why> {
         let starts: Vec<usize> =
             self.leaders.iter().copied().filter(|at| self.seen.contains_key(at)).collect();
         let number = |at: usize| starts.binary_search(&at).ok();
@@ -144,11 +142,11 @@ impl Walk<'_, '_> {
         }
         let entry = number(self.kernel.entry.start).ok_or(Why::Image)?;
         let instructions = self.seen.keys().copied().zip(0..).collect();
-        Ok(Graph { blocks, entry, forks, instructions, decoded: self.seen.into_values().collect() })
+        Ok(FlowGraph { blocks, entry, forks, instructions, decoded: self.seen.into_values().collect() })
     }
 
     /// The last instruction of the block from `start` on, which ends before `limit`.
-    fn last(&self, start: usize, limit: usize) -> (usize, &Instruction) {
+    fn last(&self, start: usize, limit: usize) -> (usize, &MachineInstruction) {
         let mut last = (start, &self.seen[&start]);
         for (&at, instruction) in self.seen.range(start..limit) {
             if at > last.0 + BYTES {
@@ -168,7 +166,7 @@ impl Walk<'_, '_> {
         last: usize,
         flow: Flow,
         number: &dyn Fn(usize) -> Option<usize>,
-    ) -> Result<Block, Why> {
+    ) -> Result<BasicBlock, Why> {
         let at =
             |target: i64| usize::try_from(target).ok().and_then(number).ok_or(Why::Jump { offset: last });
         let after = (last + BYTES) as i64;
@@ -198,13 +196,12 @@ impl Walk<'_, '_> {
             Flow::Next | Flow::Join { .. } | Flow::CallRegister => next.push(at(after)?),
             Flow::End { next: false } | Flow::Return { next: false } => {}
         }
-        let foreign = flow == Flow::CallRegister;
-        Ok(Block { start, end: last + BYTES, next, flow, callee, foreign })
+        Ok(BasicBlock { start, end: last + BYTES, next, flow, callee })
     }
 }
 
 /// The instruction at this byte.
-fn read(kernel: &KernelCode, offset: usize) -> Result<Instruction, Why> {
+fn read(kernel: &KernelCode, offset: usize) -> Result<MachineInstruction, Why> {
     let fields = Fields::at(kernel.text, offset).ok_or(Why::Jump { offset })?;
     sass::decode(fields, kernel.sm).map_err(|unknown| match unknown {
         Unknown::Opcode => Why::Opcode { offset, code: fields.code() },

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 #[derive(Debug, Default, Clone)]
-pub struct Quick(u64);
+pub(super) struct Quick(u64);
 
 impl Hasher for Quick {
     fn finish(&self) -> u64 {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::graph::{Block, Graph};
-use super::state::{Places, State};
-use super::step::{Access, World};
-use super::value::{Id, Values};
-use crate::kernel::KernelCode;
-use crate::sass::{Action, Flow, Instruction, Operand, Space};
+use super::graph::{BasicBlock, FlowGraph};
+use super::state::{MachineState, StatePlaces};
+use super::step::{MemoryAccess, World};
+use super::value::{Id, NUMBER, UNKNOWN, VARIABLE, Values};
+use crate::kernel::{KernelCode, Target};
+use crate::sass::{Action, File, Flow, Space};
 use crate::verdict::Why;
 
 /// How many times an instruction is followed, on average, before the analysis gives up.
@@ -15,6 +15,13 @@ const ROUNDS: usize = 100;
 
 /// How many different values there may be.
 const VALUES: usize = 200_000;
+
+/// Functions of the driver that store through no pointer of the program: they stop the kernel, or
+/// write to memory of the driver.
+const KNOWN: [&str; 2] = ["__assertfail", "vprintf"];
+
+/// The registers of a function's result.
+const RESULT: [usize; 2] = [4, 5];
 
 /// A function that the kernel calls, or the kernel itself.
 #[derive(Debug, Default)]
@@ -25,33 +32,34 @@ struct Routine {
     callers: Vec<usize>,
     /// The places that it, or a function that it calls, writes.
     written: Vec<bool>,
-    /// The register with the place to return to.
-    link: Option<u8>,
     /// What is known when it returns.
-    exit: Option<State>,
+    exit: Option<MachineState>,
 }
 
 /// The analysis of one kernel.
-pub struct Machine<'a> {
-    graph: &'a Graph,
+pub(super) struct FixedPoint<'a> {
+    graph: &'a FlowGraph,
     world: World,
     routines: BTreeMap<usize, Routine>,
     /// What is known before the first instruction of each block.
-    entries: Vec<Option<State>>,
+    entries: Vec<Option<MachineState>>,
     open: BTreeSet<usize>,
+    /// No function's address lies in the constants but those of [`KNOWN`].
+    only_known: bool,
     /// Blocks that load from the block's or the thread's memory.
     loading: Vec<usize>,
     /// For each fork, its number as a value.
     forks: BTreeMap<usize, Id>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> FixedPoint<'a> {
     /// # Errors
     /// A function that is called is not known, or returns to a place that is not.
-    pub fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
+    pub(super) fn new(kernel: &KernelCode, graph: &'a FlowGraph) -> Result<FixedPoint<'a>, Why> {
         let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
-        let places = Places::of(all().map(|(_, instruction)| instruction));
-        let mut world = World::new(kernel, places);
+        let places = StatePlaces::of(all().map(|(_, instruction)| instruction));
+        let calls = graph.blocks.iter().filter(|block| block.callee.is_some());
+        let mut world = World::new(kernel, places, calls.map(|block| block.end).collect());
         let forks = graph.forks.iter().enumerate();
         let forks = forks
             .map(|(number, fork)| (fork.at, world.values.word(number.min(u16::MAX as usize - 1) as u16)))
@@ -59,12 +67,17 @@ impl<'a> Machine<'a> {
         let loading = (0..graph.blocks.len()).filter(|&block| loads(graph, block)).collect();
         let entries = vec![None; graph.blocks.len()];
         let open = BTreeSet::from([graph.entry]);
-        let mut machine = Machine { graph, world, routines: BTreeMap::new(), entries, open, loading, forks };
+        let only_known = kernel
+            .addresses
+            .iter()
+            .all(|address| address.of == Target::Variable || KNOWN.contains(&address.symbol));
+        let mut machine =
+            FixedPoint { graph, only_known, world, routines: BTreeMap::new(), entries, open, loading, forks };
         if graph.forks.len() >= usize::from(u16::MAX) {
             return Err(Why::Bounds);
         }
-        machine.routines()?;
-        machine.entries[graph.entry] = Some(State::new(&machine.world.places));
+        machine.routines();
+        machine.entries[graph.entry] = Some(MachineState::new(&machine.world.places));
         Ok(machine)
     }
 
@@ -72,7 +85,7 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// It takes too long, or control goes to a place that is not known.
-    pub fn run(&mut self) -> Result<(), Why> {
+    pub(super) fn run(&mut self) -> Result<(), Why> {
         let size: usize = (0..self.graph.blocks.len()).map(|at| self.instructions(at)).sum();
         let mut left = size * ROUNDS + 10_000;
         while let Some(block) = self.open.pop_first() {
@@ -90,9 +103,9 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// Those of `take`.
-    pub fn accesses(
+    pub(super) fn accesses(
         &mut self,
-        mut take: impl FnMut(&Values, usize, Access) -> Result<(), Why>,
+        mut take: impl FnMut(&Values, usize, MemoryAccess) -> Result<(), Why>,
     ) -> Result<(), Why> {
         for block in 0..self.graph.blocks.len() {
             let Some(mut state) = self.entries[block].clone() else { continue };
@@ -106,7 +119,7 @@ impl<'a> Machine<'a> {
     }
 
     fn instructions(&self, block: usize) -> usize {
-        let Block { start, end, .. } = self.graph.blocks[block];
+        let BasicBlock { start, end, .. } = self.graph.blocks[block];
         (end - start) / crate::sass::BYTES
     }
 
@@ -128,8 +141,8 @@ impl<'a> Machine<'a> {
                 self.enter(block.next[1], &state);
             }
             Flow::Join { barrier } => self.join(block, barrier, &state)?,
-            Flow::Call { .. } => self.call(number, &state),
-            Flow::CallRegister => return Err(Why::Call { offset: block.end - crate::sass::BYTES }),
+            Flow::Call { .. } => self.call(number, &state)?,
+            Flow::CallRegister => self.call_known(number, state)?,
             Flow::Return { .. } => {
                 self.leave(number, &state)?;
                 self.enter_all(&block.next, &state);
@@ -139,14 +152,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn enter_all(&mut self, blocks: &[usize], state: &State) {
+    fn enter_all(&mut self, blocks: &[usize], state: &MachineState) {
         for &block in blocks {
             self.enter(block, state);
         }
     }
 
     /// Control may come to this block with this state.
-    fn enter(&mut self, block: usize, state: &State) {
+    fn enter(&mut self, block: usize, state: &MachineState) {
         let changed = match &mut self.entries[block] {
             Some(known) => known.join(state, &mut self.world.values),
             none => {
@@ -160,7 +173,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Threads join: they go on where the forks say that may have made this barrier, or behind it.
-    fn join(&mut self, block: &Block, barrier: u8, state: &State) -> Result<(), Why> {
+    fn join(&mut self, block: &BasicBlock, barrier: u8, state: &MachineState) -> Result<(), Why> {
         let place = self.world.places.barrier(barrier);
         let forks = self.world.values.get(state.values[place]).words.clone();
         if forks.is_empty() {
@@ -173,15 +186,21 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn call(&mut self, number: usize, state: &State) {
+    /// A function is entered; and if it is known how it returns, the code behind the call is.
+    fn call(&mut self, number: usize, state: &MachineState) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
-        let Some(callee) = block.callee else { return };
+        let Some(callee) = block.callee else { return Ok(()) };
+        let alone = self.routines.get(&callee).is_some_and(|routine| routine.callers.len() == 1);
+        if !alone && !self.is_linked(block.end, state) {
+            return Err(Why::Call { offset: block.end - crate::sass::BYTES });
+        }
         self.enter(callee, state);
         let entered = self.entries[callee].as_ref().and_then(|entry| entry.frame);
-        let Some(routine) = self.routines.get(&callee) else { return };
-        let Some(exit) = &routine.exit else { return };
+        let Some(routine) = self.routines.get(&callee) else { return Ok(()) };
+        let Some(exit) = &routine.exit else { return Ok(()) };
         // What the function does not write is the caller's.
         let mut after = state.clone();
+        after.guards.clear();
         for (place, value) in after.values.iter_mut().enumerate() {
             if routine.written[place] {
                 *value = exit.values[place];
@@ -189,10 +208,47 @@ impl<'a> Machine<'a> {
         }
         after.frame = state.frame.filter(|_| exit.frame.is_some() && exit.frame == entered);
         self.enter_all(&block.next, &after);
+        Ok(())
+    }
+
+    /// A function of the driver is called through a register. Its result is in the registers in
+    /// which results are; what else it may change, the code behind it does not read.
+    fn call_known(&mut self, number: usize, mut state: MachineState) -> Result<(), Why> {
+        let block = &self.graph.blocks[number];
+        let last = self.graph.instructions(number).last();
+        let target = last.map_or(UNKNOWN, |(_, one)| self.world.target(one, &state));
+        if target != VARIABLE || !self.only_known {
+            return Err(Why::Call { offset: block.end - crate::sass::BYTES });
+        }
+        state.guards.clear();
+        for register in RESULT {
+            let place = self.world.places.register(File::General, register);
+            state.values[place] = NUMBER;
+        }
+        self.enter_all(&block.next, &state);
+        Ok(())
+    }
+
+    /// A register holds the place behind the call, so that the function returns there.
+    fn is_linked(&self, end: usize, state: &MachineState) -> bool {
+        let Some(place) = self.world.place(end) else { return false };
+        state.values.iter().any(|value| self.world.values.get(*value).places() == [place])
+    }
+
+    /// The function returns to places behind calls of its own.
+    fn is_return(&self, number: usize, owners: &[usize], state: &MachineState) -> bool {
+        let Some((_, last)) = self.graph.instructions(number).last() else { return false };
+        let link = last.address[0];
+        let place = self.world.places.register(link.file, usize::from(link.first));
+        let places = self.world.values.get(state.values[place]).places();
+        let behind = |caller: &usize| self.world.place(self.graph.blocks[*caller].end);
+        let known: BTreeSet<u16> =
+            owners.iter().flat_map(|owner| self.routines[owner].callers.iter().filter_map(behind)).collect();
+        link.count > 0 && !places.is_empty() && places.iter().all(|place| known.contains(place))
     }
 
     /// A function returns: each of its callers goes on.
-    fn leave(&mut self, number: usize, state: &State) -> Result<(), Why> {
+    fn leave(&mut self, number: usize, state: &MachineState) -> Result<(), Why> {
         let offset = self.graph.blocks[number].end - crate::sass::BYTES;
         let owners: Vec<usize> = self
             .routines
@@ -200,10 +256,10 @@ impl<'a> Machine<'a> {
             .filter(|(_, routine)| routine.blocks.contains(&number))
             .map(|(entry, _)| *entry)
             .collect();
+        if owners.contains(&self.graph.entry) || !self.is_return(number, &owners, state) {
+            return Err(Why::Jump { offset });
+        }
         for owner in owners {
-            if owner == self.graph.entry {
-                return Err(Why::Jump { offset });
-            }
             let Some(routine) = self.routines.get_mut(&owner) else { continue };
             let changed = match &mut routine.exit {
                 Some(exit) => exit.join(state, &mut self.world.values),
@@ -221,7 +277,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Finds the functions, their callers and what they write.
-    fn routines(&mut self) -> Result<(), Why> {
+    fn routines(&mut self) {
         let graph = self.graph;
         let entries: BTreeSet<usize> =
             graph.blocks.iter().filter_map(|block| block.callee).chain([graph.entry]).collect();
@@ -229,12 +285,10 @@ impl<'a> Machine<'a> {
             let blocks = reached(graph, entry);
             let callers = callers(graph, entry);
             let written = self.written(&blocks);
-            let link = link(graph, &blocks)?;
-            let routine = Routine { blocks, callers, written, link, exit: None };
+            let routine = Routine { blocks, callers, written, exit: None };
             self.routines.insert(entry, routine);
         }
         self.spread(&entries);
-        self.check_links()
     }
 
     /// What a function writes is written by its callers, too.
@@ -282,50 +336,20 @@ impl<'a> Machine<'a> {
         }
         written
     }
-
-    /// Each call must put the place behind it into the register that its function returns by.
-    fn check_links(&self) -> Result<(), Why> {
-        for routine in self.routines.values() {
-            let Some(link) = routine.link else { continue };
-            for &caller in &routine.callers {
-                let Block { end, .. } = self.graph.blocks[caller];
-                if linked(self.graph, caller, link) != Some(end as u32) {
-                    return Err(Why::Call { offset: end - crate::sass::BYTES });
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
-/// The number that the block puts last into a register.
-fn linked(graph: &Graph, block: usize, register: u8) -> Option<u32> {
-    let writes = |one: &&Instruction| one.destination.iter().any(|at| at == usize::from(register));
-    let last = graph
-        .instructions(block)
-        .map(|(_, instruction)| instruction)
-        .filter(|one| one.destination.file == crate::sass::File::General)
-        .filter(writes)
-        .last()?;
-    match (last.name, last.sources[1], last.sources[2]) {
-        ("MOV", Operand::Immediate(number), _) if !last.fields.guarded() => Some(number),
-        ("IMAD", _, Operand::Immediate(number)) if !last.fields.guarded() => Some(number),
-        _ => None,
-    }
-}
-
-fn loads(graph: &Graph, block: usize) -> bool {
+fn loads(graph: &FlowGraph, block: usize) -> bool {
     graph
         .instructions(block)
         .any(|(_, instruction)| matches!(instruction.action, Action::Load(_) | Action::Atomic(_)))
 }
 
-fn callers(graph: &Graph, entry: usize) -> Vec<usize> {
+fn callers(graph: &FlowGraph, entry: usize) -> Vec<usize> {
     (0..graph.blocks.len()).filter(|&block| graph.blocks[block].callee == Some(entry)).collect()
 }
 
 /// The blocks from a function's first one on, without those of functions that it calls.
-fn reached(graph: &Graph, entry: usize) -> BTreeSet<usize> {
+fn reached(graph: &FlowGraph, entry: usize) -> BTreeSet<usize> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![entry]);
     while let Some(block) = open.pop() {
         if seen.insert(block) {
@@ -333,21 +357,4 @@ fn reached(graph: &Graph, entry: usize) -> BTreeSet<usize> {
         }
     }
     seen
-}
-
-/// The register by which a function returns. `None`: it does not return.
-fn link(graph: &Graph, blocks: &BTreeSet<usize>) -> Result<Option<u8>, Why> {
-    let mut link = None;
-    for &block in blocks {
-        let Block { end, flow, .. } = graph.blocks[block];
-        let (Flow::Return { .. }, Some((_, last))) = (flow, graph.instructions(block).last()) else {
-            continue;
-        };
-        let register = last.address[0].first;
-        if link.is_some_and(|other| other != register) {
-            return Err(Why::Call { offset: end - crate::sass::BYTES });
-        }
-        link = Some(register);
-    }
-    Ok(link)
 }

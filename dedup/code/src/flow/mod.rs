@@ -2,7 +2,9 @@
 //! code to a fixed point.
 
 mod graph;
+mod guards;
 mod hash;
+mod local;
 mod machine;
 mod state;
 mod step;
@@ -10,10 +12,10 @@ mod value;
 
 use crate::kernel::KernelCode;
 use crate::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
-use graph::Graph;
-use machine::Machine;
-use step::Access;
-use value::{GLOBAL, Id, Value, Values};
+use graph::FlowGraph;
+use machine::FixedPoint;
+use step::MemoryAccess;
+use value::{GLOBAL, Id, PLACES, RegisterValue, Values};
 
 /// The architectures with the encodings that are known.
 const ARCHITECTURES: [u32; 8] = [80, 86, 87, 89, 90, 100, 103, 120];
@@ -27,29 +29,29 @@ fn effects(kernel: &KernelCode) -> Result<Effects, Why> {
     if !ARCHITECTURES.contains(&kernel.sm) {
         return Err(Why::Architecture(kernel.sm));
     }
-    let graph = Graph::of(kernel)?;
-    let mut machine = Machine::new(kernel, &graph)?;
+    let graph = FlowGraph::of(kernel)?;
+    let mut machine = FixedPoint::new(kernel, &graph)?;
     machine.run()?;
-    let mut found = Found::default();
+    let mut found = FoundAccesses::default();
     machine.accesses(|values, offset, access| found.add(values, offset, access))?;
     Ok(found.effects())
 }
 
 /// The addresses and data of all accesses, each once.
 #[derive(Default)]
-struct Found {
+struct FoundAccesses {
     stores: std::collections::BTreeSet<Id>,
     reads: std::collections::BTreeSet<Id>,
     effects: Effects,
 }
 
-impl Found {
-    fn add(&mut self, values: &Values, offset: usize, access: Access) -> Result<(), Why> {
+impl FoundAccesses {
+    fn add(&mut self, values: &Values, offset: usize, access: MemoryAccess) -> Result<(), Why> {
         let (read, written) = match access {
-            Access::Read(address) => (Some(address), None),
-            Access::Write(address, data) => (None, Some((address, data))),
-            Access::Change(address, data) => (Some(address), Some((address, data))),
-            Access::Unknown => return Err(Why::Address { offset }),
+            MemoryAccess::Read(address) => (Some(address), None),
+            MemoryAccess::Write(address, data) => (None, Some((address, data))),
+            MemoryAccess::Change(address, data) => (Some(address), Some((address, data))),
+            MemoryAccess::Unknown => return Err(Why::Address { offset }),
         };
         if let Some(address) = read
             && self.reads.insert(address)
@@ -78,9 +80,9 @@ impl Found {
     }
 }
 
-/// The sources of an address: all its words without what was loaded, and each least alternative with
-/// something loaded.
-fn sources(value: &Value, offset: usize) -> Result<Vec<AddressSource>, Why> {
+/// The sources of an address: all its words without what was loaded, and each least alternative
+/// with something loaded.
+fn sources(value: &RegisterValue, offset: usize) -> Result<Vec<AddressSource>, Why> {
     if value.unknown {
         return Err(Why::Address { offset });
     }
@@ -103,5 +105,5 @@ fn sources(value: &Value, offset: usize) -> Result<Vec<AddressSource>, Why> {
 }
 
 fn words(set: &[u16]) -> WordSet {
-    set.iter().filter(|word| **word != GLOBAL).map(|word| u32::from(*word)).collect()
+    set.iter().filter(|word| **word < PLACES).map(|word| u32::from(*word)).collect()
 }

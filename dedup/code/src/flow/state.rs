@@ -3,27 +3,28 @@
 
 use std::collections::HashMap;
 
+use super::guards::GuardedValues;
 use super::value::{Id, NUMBER, Values};
-use crate::sass::{File, Instruction, Operand, Registers};
+use crate::sass::{File, MachineInstruction, Operand, Registers};
 
 /// Words of the thread's memory that are told apart.
 const SLOTS: usize = 256;
 
 /// The barriers at which threads join.
-pub const BARRIERS: usize = 16;
+pub(super) const BARRIERS: usize = 16;
 
-/// Where each register and slot lies in a [`State`].
+/// Where each register and slot lies in a [`MachineState`].
 #[derive(Debug)]
-pub struct Places {
+pub(super) struct StatePlaces {
     general: usize,
     uniform: usize,
     slots: HashMap<i32, usize>,
     room: usize,
 }
 
-impl Places {
+impl StatePlaces {
     /// Room for the registers that these instructions name.
-    pub fn of<'a>(instructions: impl Iterator<Item = &'a Instruction>) -> Places {
+    pub(super) fn of<'a>(instructions: impl Iterator<Item = &'a MachineInstruction>) -> StatePlaces {
         let (mut general, mut uniform, mut locals) = (16, 0, 0);
         for instruction in instructions {
             locals += usize::from(matches!(instruction.name, "STL" | "LDL"));
@@ -35,34 +36,34 @@ impl Places {
                 }
             }
         }
-        Places { general, uniform, slots: HashMap::new(), room: SLOTS.min(locals * 4) }
+        StatePlaces { general, uniform, slots: HashMap::new(), room: SLOTS.min(locals * 4) }
     }
 
     /// The number of places.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.general + self.uniform + BARRIERS + self.room
     }
 
-    pub fn register(&self, file: File, number: usize) -> usize {
+    pub(super) fn register(&self, file: File, number: usize) -> usize {
         match file {
             File::General => number,
             File::Uniform => self.general + number,
         }
     }
 
-    pub fn barrier(&self, number: u8) -> usize {
+    pub(super) fn barrier(&self, number: u8) -> usize {
         self.general + self.uniform + usize::from(number)
     }
 
     /// The places of all slots.
-    pub fn slots(&self) -> std::ops::Range<usize> {
+    pub(super) fn slots(&self) -> std::ops::Range<usize> {
         let first = self.general + self.uniform + BARRIERS;
         first..first + self.slots.len()
     }
 
     /// The place of the word at this byte of the thread's memory, counted from where the kernel's
     /// own part ends. `None`: there are too many.
-    pub fn slot(&mut self, byte: i32) -> Option<usize> {
+    pub(super) fn slot(&mut self, byte: i32) -> Option<usize> {
         let first = self.general + self.uniform + BARRIERS;
         let used = self.slots.len();
         if let Some(&slot) = self.slots.get(&byte) {
@@ -76,7 +77,7 @@ impl Places {
     }
 }
 
-fn named(instruction: &Instruction) -> impl Iterator<Item = Registers> {
+fn named(instruction: &MachineInstruction) -> impl Iterator<Item = Registers> {
     let sources = instruction.sources.iter().map(|source| match source {
         Operand::Registers(registers, _) => *registers,
         Operand::Constant { index, .. } => *index,
@@ -87,20 +88,21 @@ fn named(instruction: &Instruction) -> impl Iterator<Item = Registers> {
 
 /// The values at one place of the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
-    pub values: Vec<Id>,
+pub(super) struct MachineState {
+    pub(super) values: Vec<Id>,
     /// How far the stack pointer is from its first value, in bytes. `None`: not known.
-    pub frame: Option<i32>,
+    pub(super) frame: Option<i32>,
+    pub(super) guards: GuardedValues,
 }
 
-impl State {
+impl MachineState {
     /// No register has been written.
-    pub fn new(places: &Places) -> State {
-        State { values: vec![NUMBER; places.len()], frame: None }
+    pub(super) fn new(places: &StatePlaces) -> MachineState {
+        MachineState { values: vec![NUMBER; places.len()], frame: None, guards: GuardedValues::default() }
     }
 
     /// Adds what may come from another place; true if that changes something.
-    pub fn join(&mut self, other: &State, values: &mut Values) -> bool {
+    pub(super) fn join(&mut self, other: &MachineState, values: &mut Values) -> bool {
         let mut changed = false;
         for (mine, &theirs) in self.values.iter_mut().zip(&other.values) {
             if *mine != theirs {
@@ -113,6 +115,6 @@ impl State {
             self.frame = None;
             changed = true;
         }
-        changed
+        changed | self.guards.join(&other.guards, values)
     }
 }

@@ -1,35 +1,40 @@
 //! The effect of one instruction on the values.
 
-use super::state::{Places, State};
-use super::value::{Id, MEMORY, NUMBER, UNKNOWN, VARIABLE, Values};
+use super::guards::PredicateGuard;
+use super::state::{MachineState, StatePlaces};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
 use crate::kernel::{KernelCode, ParameterBank};
-use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
+use crate::sass::{Action, MachineInstruction, Operand, Registers, Space};
 
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
 
-/// The stack pointer.
-const STACK: u8 = 1;
+/// The upper half of an address, if it is written into the code, is one of these.
+const LITERALS: std::ops::RangeInclusive<u32> = 1..=0x1_ffff;
 
 /// What the analysis knows beside the state at one place.
 #[derive(Debug)]
-pub struct World {
-    pub values: Values,
-    pub places: Places,
+pub(super) struct World {
+    pub(super) values: Values,
+    pub(super) places: StatePlaces,
     /// The memory of the block, as one value.
-    pub shared: Id,
+    pub(super) shared: Id,
     /// The thread's memory behind addresses that are not known, as one value.
-    pub local: Id,
-    parameters: ParameterBank,
+    pub(super) local: Id,
+    pub(super) parameters: ParameterBank,
     /// One of all words of the parameters.
     any: Id,
     /// The places of instructions that the loader changes.
     relocated: Vec<usize>,
+    /// The places behind calls, in rising order.
+    returns: Vec<usize>,
+    /// The guard of the instruction that is followed.
+    guard: Option<PredicateGuard>,
 }
 
 /// What an instruction does to memory that others see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(super) enum MemoryAccess {
     /// It reads at this address.
     Read(Id),
     /// It writes this value at this address.
@@ -41,7 +46,7 @@ pub enum Access {
 }
 
 impl World {
-    pub fn new(kernel: &KernelCode, places: Places) -> World {
+    pub(super) fn new(kernel: &KernelCode, places: StatePlaces, returns: Vec<usize>) -> World {
         let begin = if kernel.sm >= 100 {
             0x380
         } else if kernel.sm >= 90 {
@@ -57,18 +62,48 @@ impl World {
         let mut relocated: Vec<usize> =
             kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
         relocated.sort_unstable();
-        World { values, places, shared: NUMBER, local: NUMBER, parameters, any, relocated }
+        World {
+            values,
+            places,
+            shared: NUMBER,
+            local: NUMBER,
+            parameters,
+            any,
+            relocated,
+            returns,
+            guard: None,
+        }
     }
 
     /// Changes the state as the instruction at this byte does.
-    pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+    pub(super) fn step(
+        &mut self,
+        at: usize,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        self.guard = PredicateGuard::of(one);
+        let access = self.follow(at, one, state);
+        state.guards.end(one);
+        self.guard = None;
+        access
+    }
+
+    fn follow(
+        &mut self,
+        at: usize,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         let moved = self.relocated.binary_search(&at).is_ok();
-        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_))) {
-            return (one.action != Action::Jump).then_some(Access::Unknown);
+        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
+        {
+            return (one.action != Action::Jump).then_some(MemoryAccess::Unknown);
         }
         self.stack(one, state);
         match one.action {
             Action::Nothing | Action::Jump => None,
+            Action::Number if is_window(one) => self.put(one, state, [WINDOW; 4]),
             Action::Number => self.put(one, state, [NUMBER; 4]),
             Action::Load(space) => self.load(space, one, state),
             Action::Store(space) => self.store(space, one, state),
@@ -76,13 +111,13 @@ impl World {
             Action::ToShared => {
                 let address = self.address(one, state);
                 self.shared = self.values.join(self.shared, MEMORY);
-                Some(Access::Read(address))
+                Some(MemoryAccess::Read(address))
             }
             Action::TensorLoad => {
                 self.shared = self.values.join(self.shared, MEMORY);
-                Some(Access::Read(self.address(one, state)))
+                Some(MemoryAccess::Read(self.address(one, state)))
             }
-            Action::TensorStore => Some(Access::Unknown),
+            Action::TensorStore => Some(MemoryAccess::Unknown),
             _ => {
                 let words = std::array::from_fn(|word| self.result(one, word, state, moved));
                 self.put(one, state, words)
@@ -91,7 +126,7 @@ impl World {
     }
 
     /// One word of the result of arithmetic.
-    fn result(&mut self, one: &Instruction, word: usize, state: &State, moved: bool) -> Id {
+    fn result(&mut self, one: &MachineInstruction, word: usize, state: &MachineState, moved: bool) -> Id {
         if word >= usize::from(one.destination.count) {
             return NUMBER;
         }
@@ -138,7 +173,7 @@ impl World {
     }
 
     /// A summand; a negated one is no base.
-    fn term(&mut self, source: &Operand, word: usize, state: &State, moved: bool) -> Id {
+    fn term(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
         let value = self.word(source, word, state, moved);
         match source {
             Operand::Registers(_, true) | Operand::Constant { negated: true, .. } => {
@@ -149,7 +184,7 @@ impl World {
     }
 
     /// All words of a source, as something that is no base.
-    fn factor(&mut self, source: &Operand, state: &State, moved: bool) -> Id {
+    fn factor(&mut self, source: &Operand, state: &MachineState, moved: bool) -> Id {
         let count = match source {
             Operand::Registers(registers, _) => registers.count,
             Operand::Constant { words, .. } => *words,
@@ -165,12 +200,17 @@ impl World {
     }
 
     /// One word of a source.
-    fn word(&mut self, source: &Operand, word: usize, state: &State, moved: bool) -> Id {
+    fn word(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
         match *source {
             Operand::None => NUMBER,
             Operand::Registers(registers, _) => self.register(registers, word, state),
             Operand::Immediate(_) if moved => VARIABLE,
-            Operand::Immediate(_) => NUMBER,
+            Operand::Immediate(number) => {
+                let plain = if LITERALS.contains(&number) { LITERAL } else { NUMBER };
+                self.place(number as usize).map_or(plain, |place| self.values.word(place))
+            }
+            Operand::Wide if moved => VARIABLE,
+            Operand::Wide => LITERAL,
             Operand::Constant { bank, offset, words, index, .. } => {
                 if word >= usize::from(words) {
                     return NUMBER;
@@ -180,12 +220,25 @@ impl World {
         }
     }
 
-    fn register(&self, registers: Registers, word: usize, state: &State) -> Id {
+    /// What a call through registers may call.
+    pub(super) fn target(&self, one: &MachineInstruction, state: &MachineState) -> Id {
+        let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
+        if low == high { low } else { UNKNOWN }
+    }
+
+    /// The place behind a call, as a word.
+    pub(super) fn place(&self, at: usize) -> Option<u16> {
+        let index = self.returns.binary_search(&at).ok()?;
+        PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
+    }
+
+    pub(super) fn register(&self, registers: Registers, word: usize, state: &MachineState) -> Id {
         if word >= usize::from(registers.count) {
             return NUMBER;
         }
         let number = usize::from(registers.first) + word;
-        state.values[self.places.register(registers.file, number)]
+        let place = self.places.register(registers.file, number);
+        self.guard.and_then(|guard| state.guards.value(place, guard)).unwrap_or(state.values[place])
     }
 
     /// A word of a bank of constants.
@@ -193,11 +246,17 @@ impl World {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
             0 if indexed => self.any,
-            0 if offset < begin => NUMBER,
+            0 if offset < begin => {
+                if is_size(begin, offset) {
+                    NUMBER
+                } else {
+                    WINDOW
+                }
+            }
             0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.
-            2 => NUMBER,
+            2 => LITERAL,
             // The program's: the host may have put pointers there.
             3 => MEMORY,
             4 => VARIABLE,
@@ -206,29 +265,45 @@ impl World {
     }
 
     /// Writes the result. An instruction with a guard may leave the old values.
-    fn put(&mut self, one: &Instruction, state: &mut State, words: [Id; 4]) -> Option<Access> {
+    fn put(
+        &mut self,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+        words: [Id; 4],
+    ) -> Option<MemoryAccess> {
         for (word, number) in one.destination.iter().enumerate() {
             let place = self.places.register(one.destination.file, number);
             let value = words[word.min(3)];
             let Some(old) = state.values.get_mut(place) else { continue };
+            state.guards.write(place, self.guard, value);
             *old = if one.fields.guarded() { self.values.join(*old, value) } else { value };
         }
         None
     }
 
     /// The address in memory: the sum of its registers.
-    fn address(&mut self, one: &Instruction, state: &State) -> Id {
+    fn address(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
         let mut sum = NUMBER;
         for registers in one.address {
             for word in 0..usize::from(registers.count) {
                 let value = self.register(registers, word, state);
                 sum = self.values.add(sum, value);
+                let value = self.values.get(value);
+                // An address that is written into the code counts as one that was loaded.
+                if word == 1 && value.literal && !value.has_base() {
+                    sum = self.values.join(sum, MEMORY);
+                }
             }
         }
         sum
     }
 
-    fn load(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn load(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         if space == Space::Local {
             let words = std::array::from_fn(|word| self.local_word(one, word, state));
             return self.put(one, state, words);
@@ -239,12 +314,12 @@ impl World {
         let address = self.address(one, state);
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
-        Some(Access::Read(address))
+        Some(MemoryAccess::Read(address))
     }
 
     /// What a load from this address may give. If the address may be a window on other memory,
     /// that is the block's or the thread's, or the parameters.
-    fn loaded(&mut self, address: Id, state: &State) -> Id {
+    fn loaded(&mut self, address: Id, state: &MachineState) -> Id {
         if self.values.get(address).has_base() {
             return MEMORY;
         }
@@ -257,7 +332,12 @@ impl World {
         all
     }
 
-    fn store(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn store(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         let data = self.data(one, state);
         match space {
             Space::Shared => {
@@ -271,9 +351,15 @@ impl World {
             Space::Global | Space::Generic => {
                 let address = self.address(one, state);
                 self.stored(address, data);
-                Some(Access::Write(address, data))
+                Some(self.written(address, data, MemoryAccess::Write))
             }
         }
+    }
+
+    /// If the address of the block's or the thread's memory is stored where all see it, loads of it
+    /// would later give values that nothing knows of.
+    fn written(&self, address: Id, data: Id, access: fn(Id, Id) -> MemoryAccess) -> MemoryAccess {
+        if self.values.get(data).window { MemoryAccess::Unknown } else { access(address, data) }
     }
 
     /// A store behind an address that may be a window on the block's or the thread's memory.
@@ -285,7 +371,7 @@ impl World {
     }
 
     /// What is stored, all words of it together.
-    fn data(&mut self, one: &Instruction, state: &State) -> Id {
+    fn data(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
         let mut all = NUMBER;
         for source in &one.sources {
             let Operand::Registers(registers, _) = *source else { continue };
@@ -297,7 +383,12 @@ impl World {
         all
     }
 
-    fn atomic(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+    fn atomic(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
         let data = self.data(one, state);
         if space == Space::Shared {
             self.shared = self.values.join(self.shared, data);
@@ -307,73 +398,7 @@ impl World {
         self.stored(address, data);
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
-        Some(Access::Change(address, data))
-    }
-
-    /// The byte of the thread's memory that an instruction uses, if it is known.
-    fn local_byte(&self, one: &Instruction, state: &State) -> Option<i32> {
-        let [base, other] = one.address;
-        let stack = base.count == 1 && base.first == STACK && other.count == 0;
-        let offset = one.fields.signed(40, 64) as i32;
-        state.frame.filter(|_| stack).and_then(|frame| frame.checked_add(offset))
-    }
-
-    fn local_word(&mut self, one: &Instruction, word: usize, state: &State) -> Id {
-        if word >= usize::from(one.destination.count) {
-            return NUMBER;
-        }
-        let byte = self.local_byte(one, state).map(|byte| (byte & !3).wrapping_add(4 * word as i32));
-        if let Some(slot) = byte.and_then(|byte| self.places.slot(byte)) {
-            return self.values.join(state.values[slot], self.local);
-        }
-        self.places.slots().fold(self.local, |all, slot| self.values.join(all, state.values[slot]))
-    }
-
-    fn store_local(&mut self, one: &Instruction, state: &mut State) {
-        let Operand::Registers(registers, _) = one.sources[1] else { return };
-        // Less than four bytes leave the rest of the word.
-        let whole = one.fields.bits(73, 3) >= 4 && !one.fields.guarded();
-        let count = 1usize << one.fields.bits(73, 3).saturating_sub(4);
-        for word in 0..count {
-            let value = self.register(registers, word, state);
-            let byte = self.local_byte(one, state);
-            let byte = byte.map(|byte| (byte & !3).wrapping_add(4 * word as i32));
-            match byte.and_then(|byte| self.places.slot(byte)) {
-                Some(slot) if whole => state.values[slot] = value,
-                Some(slot) => state.values[slot] = self.values.join(state.values[slot], value),
-                None => self.local = self.values.join(self.local, value),
-            }
-        }
-    }
-
-    /// Follows the stack pointer.
-    fn stack(&self, one: &Instruction, state: &mut State) {
-        let Registers { file, .. } = one.destination;
-        if file != File::General || !one.destination.iter().any(|number| number == usize::from(STACK)) {
-            return;
-        }
-        let own = Operand::Registers(Registers { file, first: STACK, count: 1 }, false);
-        let first = |source: &Operand| match source {
-            Operand::Constant { bank: 0, offset, index, .. } => {
-                index.count == 0 && *offset < self.parameters.begin
-            }
-            _ => false,
-        };
-        let none = |source: &Operand| match source {
-            Operand::None => true,
-            Operand::Registers(registers, _) => registers.count == 0,
-            _ => false,
-        };
-        state.frame = match one.sources {
-            _ if one.fields.guarded() || one.destination.count != 1 => None,
-            [a, _, _] if one.action == Action::Constant && first(&a) => Some(0),
-            [a, b, c] if one.action == Action::Choice && none(&a) && none(&c) && first(&b) => Some(0),
-            [a, b, c] if is_zero(&a) && is_zero(&b) && one.action == Action::Product && first(&c) => Some(0),
-            [a, Operand::Immediate(by), c] if one.action == Action::Sum && a == own && none(&c) => {
-                state.frame.and_then(|frame| frame.checked_add(by as i32))
-            }
-            _ => None,
-        };
+        Some(self.written(address, data, MemoryAccess::Change))
     }
 }
 
@@ -381,7 +406,7 @@ fn is_one(source: &Operand) -> bool {
     *source == Operand::Immediate(1)
 }
 
-fn is_zero(source: &Operand) -> bool {
+pub(super) fn is_zero(source: &Operand) -> bool {
     match source {
         Operand::Registers(registers, _) => registers.count == 0,
         Operand::Immediate(number) => *number == 0,
@@ -391,7 +416,23 @@ fn is_zero(source: &Operand) -> bool {
 
 /// A mask of few low bits: what remains is less than the distance between two allocations, so that
 /// it is no base, nor does the base depend on it.
-fn is_small(one: &Instruction) -> bool {
+fn is_small(one: &MachineInstruction) -> bool {
     let and = one.fields.bits(72, 8) == 0xc0;
     and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
+}
+
+/// A special register with the place of the block's or the thread's memory.
+fn is_window(one: &MachineInstruction) -> bool {
+    let register = one.fields.bits(72, 8);
+    matches!(one.name, "S2R" | "S2UR" | "CS2R") && matches!(register, 0x2e..=0x30 | 0x34)
+}
+
+/// Of the driver's constants before the parameters: the sizes of block and grid, the first stack
+/// pointer, and the descriptor of global memory. Others may be places of memory.
+fn is_size(begin: u32, offset: u32) -> bool {
+    match begin {
+        0x380.. => (0x358..0x380).contains(&offset),
+        0x210.. => offset < 0x18 || matches!(offset, 0x28 | 0x208 | 0x20c),
+        _ => offset < 0x18 || matches!(offset, 0x28 | 0x118 | 0x11c),
+    }
 }

@@ -9,7 +9,14 @@ use super::hash::Quick;
 type Set = Vec<u16>;
 
 /// Stands among the words for the address of a variable of the module.
-pub const GLOBAL: u16 = u16::MAX;
+pub(super) const GLOBAL: u16 = u16::MAX;
+
+/// From here to [`GLOBAL`]: stand among the words for places in the code, to which a function
+/// returns.
+/// As an address in memory they are numbers.
+pub(super) const PLACES: u16 = 1 << 15;
+
+const LAST_PLACE: u16 = GLOBAL - 1;
 
 /// How many alternatives of one kind are kept apart.
 const ALTERNATIVES: usize = 4;
@@ -17,45 +24,57 @@ const ALTERNATIVES: usize = 4;
 /// What is known about 32 bits: they are one of several alternatives, each the sum of words and of
 /// offsets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Value {
+pub(super) struct RegisterValue {
     /// The words that take part in any way, in any alternative.
-    pub words: Set,
+    pub(super) words: Set,
     /// Those of them that take part other than as a summand: as a factor, shifted, negated.
-    pub offsets: Set,
+    pub(super) offsets: Set,
     /// For each alternative, one of these has no more summands, and the same flag: something that
     /// was loaded from memory takes part.
-    pub least: Vec<(Set, bool)>,
+    pub(super) least: Vec<(Set, bool)>,
+    /// A small number that stands in the code may be all of it. As the upper half of an address it
+    /// makes one that was written into the code.
+    pub(super) literal: bool,
+    /// The place of the block's, the thread's or the parameters' memory among generic addresses may
+    /// take part.
+    pub(super) window: bool,
     /// The bits may come from anywhere.
-    pub unknown: bool,
+    pub(super) unknown: bool,
 }
 
 /// A value by its number in [`Values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id(u32);
+pub(super) struct Id(u32);
 
 /// Bits that no address comes from: constants, special registers, results of comparisons.
-pub const NUMBER: Id = Id(0);
+pub(super) const NUMBER: Id = Id(0);
 /// Bits that were loaded from memory.
-pub const MEMORY: Id = Id(1);
+pub(super) const MEMORY: Id = Id(1);
 /// The address of a variable of the module.
-pub const VARIABLE: Id = Id(2);
+pub(super) const VARIABLE: Id = Id(2);
 /// Bits from anywhere.
-pub const UNKNOWN: Id = Id(3);
+pub(super) const UNKNOWN: Id = Id(3);
+
+/// A small number that stands in the code, but not zero.
+pub(super) const LITERAL: Id = Id(4);
+
+/// The place of other memory among generic addresses.
+pub(super) const WINDOW: Id = Id(5);
 
 type Pairs = HashMap<(Id, Id), Id, BuildHasherDefault<Quick>>;
 
 /// All values of an analysis, each once, with the results of operations on them.
 #[derive(Debug)]
-pub struct Values {
-    all: Vec<Value>,
-    ids: HashMap<Value, Id>,
+pub(super) struct Values {
+    all: Vec<RegisterValue>,
+    ids: HashMap<RegisterValue, Id>,
     joined: Pairs,
     added: Pairs,
     offsets: HashMap<Id, Id, BuildHasherDefault<Quick>>,
 }
 
 impl Values {
-    pub fn new() -> Values {
+    pub(super) fn new() -> Values {
         let mut values = Values {
             all: Vec::new(),
             ids: HashMap::new(),
@@ -64,13 +83,15 @@ impl Values {
             offsets: HashMap::default(),
         };
         let plain = vec![(Set::new(), false)];
-        let number = Value { least: plain.clone(), ..Value::default() };
-        let memory = Value { least: vec![(Set::new(), true)], ..Value::default() };
+        let number = RegisterValue { least: plain.clone(), ..RegisterValue::default() };
+        let memory = RegisterValue { least: vec![(Set::new(), true)], ..RegisterValue::default() };
         for (value, id) in [
             (number.clone(), NUMBER),
             (memory, MEMORY),
-            (Value::summand(GLOBAL), VARIABLE),
-            (Value { unknown: true, ..number }, UNKNOWN),
+            (RegisterValue::summand(GLOBAL), VARIABLE),
+            (RegisterValue { unknown: true, ..number.clone() }, UNKNOWN),
+            (RegisterValue { literal: true, ..number.clone() }, LITERAL),
+            (RegisterValue { window: true, ..number }, WINDOW),
         ] {
             let made = values.id(value);
             debug_assert_eq!(made, id);
@@ -78,40 +99,45 @@ impl Values {
         values
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub fn get(&self, id: Id) -> &Value {
+    pub(super) fn get(&self, id: Id) -> &RegisterValue {
         &self.all[id.0 as usize]
     }
 
     /// The value of a word of the parameters.
-    pub fn word(&mut self, word: u16) -> Id {
-        self.id(Value::summand(word))
+    pub(super) fn word(&mut self, word: u16) -> Id {
+        self.id(RegisterValue::summand(word))
     }
 
     /// The value of one of these words, it is not known which.
-    pub fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
+    pub(super) fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
         let least = vec![(Set::new(), false)];
-        self.id(Value { words: words.clone().collect(), offsets: words.collect(), least, unknown: false })
+        self.id(RegisterValue {
+            words: words.clone().collect(),
+            offsets: words.collect(),
+            least,
+            ..RegisterValue::default()
+        })
     }
 
     /// A value that is one of two.
-    pub fn join(&mut self, one: Id, other: Id) -> Id {
-        self.pair(one, other, |values| &mut values.joined, Value::join)
+    pub(super) fn join(&mut self, one: Id, other: Id) -> Id {
+        self.pair(one, other, |values| &mut values.joined, RegisterValue::join)
     }
 
     /// The sum of two values.
-    pub fn add(&mut self, one: Id, other: Id) -> Id {
+    pub(super) fn add(&mut self, one: Id, other: Id) -> Id {
         match (one, other) {
             (NUMBER, id) | (id, NUMBER) => id,
-            _ => self.pair(one, other, |values| &mut values.added, Value::add),
+            _ => self.pair(one, other, |values| &mut values.added, RegisterValue::add),
         }
     }
 
     /// The value as a factor, or changed in a way that leaves no address.
-    pub fn offset(&mut self, id: Id) -> Id {
+    pub(super) fn offset(&mut self, id: Id) -> Id {
         if id <= MEMORY {
             return id;
         }
@@ -128,7 +154,7 @@ impl Values {
         one: Id,
         other: Id,
         known: fn(&mut Values) -> &mut Pairs,
-        make: fn(&Value, &Value) -> Value,
+        make: fn(&RegisterValue, &RegisterValue) -> RegisterValue,
     ) -> Id {
         let key = (one.min(other), one.max(other));
         if let Some(&id) = known(self).get(&key) {
@@ -139,7 +165,7 @@ impl Values {
         made
     }
 
-    fn id(&mut self, value: Value) -> Id {
+    fn id(&mut self, value: RegisterValue) -> Id {
         if let Some(&id) = self.ids.get(&value) {
             return id;
         }
@@ -150,18 +176,18 @@ impl Values {
     }
 }
 
-impl Value {
-    fn summand(word: u16) -> Value {
+impl RegisterValue {
+    fn summand(word: u16) -> RegisterValue {
         let least = vec![(vec![word], false)];
-        Value { words: vec![word], offsets: Set::new(), least, unknown: false }
+        RegisterValue { words: vec![word], least, ..RegisterValue::default() }
     }
 
-    fn join(&self, other: &Value) -> Value {
+    fn join(&self, other: &RegisterValue) -> RegisterValue {
         let least = self.least.iter().chain(&other.least).cloned().collect();
         self.both(other, least)
     }
 
-    fn add(&self, other: &Value) -> Value {
+    fn add(&self, other: &RegisterValue) -> RegisterValue {
         let mut least = Vec::new();
         for (words, memory) in &self.least {
             for (others, also) in &other.least {
@@ -171,24 +197,38 @@ impl Value {
         self.both(other, least)
     }
 
-    fn offset(&self) -> Value {
+    fn offset(&self) -> RegisterValue {
         let least = self.least.iter().map(|(_, memory)| (Set::new(), *memory)).collect();
         let words = self.words.clone();
-        Value { offsets: words.clone(), words, least: fewest(least), unknown: self.unknown }
+        let (least, unknown) = (fewest(least), self.unknown);
+        RegisterValue { offsets: words.clone(), words, least, literal: false, window: self.window, unknown }
     }
 
-    fn both(&self, other: &Value, least: Vec<(Set, bool)>) -> Value {
-        Value {
+    fn both(&self, other: &RegisterValue, least: Vec<(Set, bool)>) -> RegisterValue {
+        RegisterValue {
             words: union(&self.words, &other.words),
             offsets: union(&self.offsets, &other.offsets),
             least: fewest(least),
+            literal: self.literal | other.literal,
+            window: self.window | other.window,
             unknown: self.unknown | other.unknown,
         }
     }
 
     /// Each alternative has an address of the program's memory among its summands, or was loaded.
-    pub fn has_base(&self) -> bool {
-        !self.unknown && self.least.iter().all(|(words, memory)| *memory || !words.is_empty())
+    pub(super) fn has_base(&self) -> bool {
+        let is_base = |word: &u16| *word < PLACES || *word == GLOBAL;
+        !self.unknown && self.least.iter().all(|(words, memory)| *memory || words.iter().any(is_base))
+    }
+
+    /// The places in the code that this is one of; empty, if it may be something else.
+    pub(super) fn places(&self) -> &[u16] {
+        let place = |word: &u16| (PLACES..GLOBAL).contains(word);
+        let certain = !self.unknown
+            && self.offsets.is_empty()
+            && self.words.iter().all(place)
+            && self.least.iter().all(|(words, memory)| !memory && words.len() == 1);
+        if certain { &self.words } else { &[] }
     }
 }
 
@@ -217,7 +257,9 @@ fn fewest(least: Vec<(Set, bool)>) -> Vec<(Set, bool)> {
                 smallest.push(set);
             }
         }
-        if smallest.len() > ALTERNATIVES {
+        // Places to return to are never many, and all of them must be known.
+        let places = smallest.iter().all(|set| matches!(set[..], [PLACES..=LAST_PLACE]));
+        if smallest.len() > ALTERNATIVES && !places {
             let common = |set: Set, other: &Set| {
                 set.into_iter().filter(|word| other.binary_search(word).is_ok()).collect()
             };

@@ -18,8 +18,9 @@
 //! | 56..64 | bytes of the unpacked content |
 
 use super::bytes::{size, u16, u32, u64};
+use super::entry::{CodeForm, ImageEntry};
+use super::error::ImageError;
 use super::packed::Packing;
-use super::{CodeForm, ImageEntry, ImageError};
 
 const HEAD: usize = 16;
 
@@ -114,7 +115,7 @@ fn entry<'a>(head: &[u8], content: &'a [u8]) -> Result<ImageEntry<'a>, ImageErro
     let flags = u64(head, 40).ok_or(ImageError::Short)?;
     let bytes = size(head, 56).ok_or(ImageError::Short)?;
     let packing = match (flags & LZ4 != 0, flags & ZSTD != 0) {
-        (false, false) => return Ok(ImageEntry::plain(kind, sm, plain(kind, content))),
+        (false, false) => return Ok(ImageEntry::plain(kind, sm, content)),
         (true, false) => Packing::Lz4 { bytes },
         (false, true) => Packing::Zstd { bytes },
         (true, true) => return Err(ImageError::CodeForm),
@@ -122,9 +123,4 @@ fn entry<'a>(head: &[u8], content: &'a [u8]) -> Result<ImageEntry<'a>, ImageErro
     let packed = usize::try_from(u32(head, 16).unwrap_or(0)).ok();
     let content = packed.and_then(|bytes| content.get(..bytes)).ok_or(ImageError::Short)?;
     Ok(ImageEntry { kind, sm, content, packing })
-}
-
-/// Padding behind an ELF file is harmless; a text ends at its zero.
-fn plain(kind: CodeForm, content: &[u8]) -> &[u8] {
-    if kind == CodeForm::Ptx { super::packed::text(content) } else { content }
 }

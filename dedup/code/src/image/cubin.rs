@@ -12,9 +12,9 @@ use object::elf::{EM_CUDA, FileHeader64, STT_FUNC, STT_OBJECT, Sym64};
 use object::read::SymbolIndex;
 use object::read::elf::{FileHeader, Sym, SymbolTable};
 
-use super::ImageError;
 use super::attributes::{self, Attributes};
 use super::bytes::{size, u32};
+use super::error::ImageError;
 use crate::kernel::{Constants, FunctionRange, KernelCode, Relocation, Target};
 use sections::Sections;
 
@@ -85,6 +85,7 @@ impl<'a> Cubin<'a> {
             functions: self.beside(section, symbol, text)?,
             parameters,
             relocations: self.relocations(section)?,
+            addresses: self.addresses(name)?,
             indirect_branches,
             constants,
         })
@@ -108,6 +109,17 @@ impl<'a> Cubin<'a> {
             let (has_addends, table) = table?;
             for entry in table.chunks_exact(if has_addends { 24 } else { 16 }) {
                 found.push(self.relocation(entry)?);
+            }
+        }
+        Some(found)
+    }
+
+    /// What the driver fills in in bank 4, of the kernel's own and of the module.
+    fn addresses(&self, name: &str) -> Option<Vec<Relocation<'a>>> {
+        let mut found = Vec::new();
+        for section in [format!(".nv.constant4.{name}"), ".nv.constant4".to_owned()] {
+            if let Some(section) = self.sections.named(&section) {
+                found.extend(self.relocations(section)?);
             }
         }
         Some(found)

@@ -8,7 +8,7 @@ use std::io::Read;
 
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{ImageError, LARGEST};
+use super::error::{ImageError, LARGEST};
 
 /// How the content of an entry is packed, and to how many bytes it unpacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

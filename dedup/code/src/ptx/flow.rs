@@ -180,61 +180,74 @@ impl<'s> FlowState<'s> {
     }
 
     fn effects(&self) -> Result<Effects, Obscure> {
-        let (mut stores, mut reads, mut escapes) = (BTreeSet::new(), BTreeSet::new(), WordSet::new());
+        let mut found = FoundEffects::default();
         for (steps, first) in &self.functions {
             for step in &steps.steps {
-                match &step.action {
-                    StepAction::Store(space, address, from) | StepAction::Atomic(space, address, from) => {
-                        if self
-                            .store(*space, &self.sum(address, *first), &mut stores)
-                            .ok_or(Obscure(step.line))?
-                        {
-                            escapes.extend_from(&self.any(from, *first).words());
-                        }
-                    }
-                    StepAction::Flush(address) => {
-                        let address = self.sum(address, *first);
-                        self.store(Some(StateSpace::Global), &address, &mut stores)
-                            .ok_or(Obscure(step.line))?;
-                        escapes.extend_from(&self.shared.words());
-                    }
-                    StepAction::Load(None | Some(StateSpace::Global), address)
-                    | StepAction::Fetch(address) => {
-                        reads.extend(self.sum(address, *first).sources());
-                    }
-                    StepAction::Print(from) => {
-                        escapes.extend_from(&self.any(from, *first).or(&self.local).words());
-                    }
-                    _ => {}
-                }
+                self.add(&mut found, step, *first).ok_or(Obscure(step.line))?;
             }
         }
-        Ok(Effects { stores: stores.into_iter().collect(), reads: reads.into_iter().collect(), escapes })
+        Ok(found.effects())
     }
 
-    /// Adds the sources of a store; false if it goes to memory of the block or the thread only.
-    /// `None`: the address is never computed, or is none that a program stores to.
-    fn store(
-        &self,
-        space: Option<StateSpace>,
-        address: &Value,
-        stores: &mut BTreeSet<AddressSource>,
-    ) -> Option<bool> {
+    /// Adds what a step does to memory that others have. `None`: that is not known.
+    fn add(&self, found: &mut FoundEffects, step: &FlowStep, first: usize) -> Option<()> {
+        match &step.action {
+            StepAction::Store(space, address, from) | StepAction::Atomic(space, address, from) => {
+                let data = self.any(from, first);
+                found.store(*space, &self.sum(address, first), &data)?;
+            }
+            StepAction::Flush(address) => {
+                found.store(Some(StateSpace::Global), &self.sum(address, first), &self.shared)?;
+            }
+            StepAction::Load(None | Some(StateSpace::Global), address) | StepAction::Fetch(address) => {
+                found.reads.extend(self.sum(address, first).sources());
+            }
+            StepAction::Print(from) => {
+                found.escapes.extend_from(&self.any(from, first).or(&self.local).words());
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// The effects, each once.
+#[derive(Default)]
+struct FoundEffects {
+    stores: BTreeSet<AddressSource>,
+    reads: BTreeSet<AddressSource>,
+    escapes: WordSet,
+}
+
+impl FoundEffects {
+    /// Adds a store, unless it goes to memory of the block or the thread. `None`: the address is
+    /// never computed, or is none that a program stores to.
+    fn store(&mut self, space: Option<StateSpace>, address: &Value, data: &Value) -> Option<()> {
         match space {
-            Some(StateSpace::Shared | StateSpace::Local) => return Some(false),
+            Some(StateSpace::Shared | StateSpace::Local) => return Some(()),
             Some(StateSpace::Constant | StateSpace::Parameter) => return None,
             Some(StateSpace::Global) | None => {}
         }
         let is_parameter = |origin: &Origin| !origin.addresses.is_empty();
-        if address.is_never() || address.origins().iter().any(is_parameter) {
-            return None;
-        }
         let sources: Vec<_> = address.sources().collect();
-        let is_others = !sources.is_empty();
-        if space.is_some() && !is_others {
+        let is_nowhere = address.is_never() || space.is_some() && sources.is_empty();
+        if is_nowhere || address.origins().iter().any(is_parameter) {
             return None;
         }
-        stores.extend(sources);
-        Some(is_others)
+        if !sources.is_empty() {
+            // What lies behind such an address would come back as something that was loaded.
+            let is_own = |origin: &Origin| origin.own || is_parameter(origin);
+            if data.origins().iter().any(is_own) {
+                return None;
+            }
+            self.escapes.extend_from(&data.words());
+        }
+        self.stores.extend(sources);
+        Some(())
+    }
+
+    fn effects(self) -> Effects {
+        let Self { stores, reads, escapes } = self;
+        Effects { stores: stores.into_iter().collect(), reads: reads.into_iter().collect(), escapes }
     }
 }

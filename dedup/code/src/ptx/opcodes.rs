@@ -28,6 +28,8 @@ pub(super) enum OpcodeClass {
     Number,
     /// The result is an address of memory of the block or the thread.
     Own,
+    /// The result is such an address, made of the sources.
+    Address,
     /// The result is what the program wrote into memory: of a texture or a surface.
     Loaded,
     /// `to, [address]`.
@@ -53,8 +55,12 @@ pub(super) fn class(opcode: &[&str]) -> Option<OpcodeClass> {
     let space = rest.iter().find_map(|word| space_of(word));
     let numbers = if rest.iter().any(|word| is_float(word)) { Some(OpcodeClass::Number) } else { None };
     Some(match *first {
+        "mapa" => OpcodeClass::Address,
+        "cvta" if !has("to") && matches!(space, Some(StateSpace::Shared | StateSpace::Local)) => {
+            OpcodeClass::Address
+        }
         "mov" | "selp" | "slct" | "cvta" | "prmt" | "shf" | "bfe" | "bfi" | "brev" | "shfl" | "movmatrix"
-        | "redux" | "mapa" | "szext" => OpcodeClass::Compute(How::Either),
+        | "redux" | "szext" => OpcodeClass::Compute(How::Either),
         "and" | "or" | "xor" | "lop3" | "cnot" => OpcodeClass::Compute(How::Either),
         "cvt" | "min" | "max" | "abs" | "copysign" => numbers.unwrap_or(OpcodeClass::Compute(How::Either)),
         "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad" => {

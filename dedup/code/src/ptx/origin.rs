@@ -131,8 +131,8 @@ impl Value {
         sums.map(Self::from).fold(Self::default(), |all, sum| all.or(&sum))
     }
 
-    /// The same as a factor, or taken away from another value. Of two addresses and one that is taken
-    /// away each of the two may be the address in the sum.
+    /// The same as a factor, or taken away from another value. Of two addresses and one that is
+    /// taken away each of the two may be the address in the sum.
     pub(super) fn as_offset(&self) -> Self {
         let offsets = self.0.iter().map(Origin::as_offset).map(Self::from);
         offsets.fold(Self::default(), |all, offset| all.or(&offset))

@@ -133,6 +133,11 @@ impl<'a> NameResolver<'_, 'a> {
             OpcodeClass::Number => fixed(Value::number()),
             OpcodeClass::Own => fixed(Origin::own().into()),
             OpcodeClass::Loaded => fixed(Origin::memory().into()),
+            OpcodeClass::Address => {
+                let own = StepOperand::Fixed(Origin::own().into());
+                let parts = self.parts(from)?;
+                StepAction::Compute(How::Sum, parts.into_iter().chain([own]).collect())
+            }
             OpcodeClass::Compute(how) => StepAction::Compute(how, self.parts(from)?),
             OpcodeClass::Load(Some(StateSpace::Parameter)) => {
                 self.parameter(&statement.opcode, from.first()?)?

@@ -1,32 +1,58 @@
 //! Where control goes after an instruction.
 
-use super::{BYTES, Instruction};
+use super::fields::BYTES;
+use super::vocabulary::MachineInstruction;
 
 /// What follows an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// The next one.
     Next,
-    /// This byte, or also the next instruction.
-    To { target: i64, next: bool },
-    /// Nothing, or, with `next`, also the next instruction.
-    End { next: bool },
+    /// Another place.
+    To {
+        /// A byte of the section; it may lie outside.
+        target: i64,
+        /// Also to the next instruction.
+        next: bool,
+    },
+    /// The end of the thread.
+    End {
+        /// Also to the next instruction.
+        next: bool,
+    },
     /// A function at this byte, then the next instruction.
-    Call { target: i64 },
+    Call {
+        /// A byte of the section; it may lie outside.
+        target: i64,
+    },
     /// A function at the address in a register, then the next instruction.
     CallRegister,
     /// The caller.
-    Return { next: bool },
+    Return {
+        /// Also to the next instruction.
+        next: bool,
+    },
     /// A place that a register names.
-    Register { next: bool },
+    Register {
+        /// Also to the next instruction.
+        next: bool,
+    },
     /// The threads wait for each other, then go where the barrier's start says, or on.
-    Join { barrier: u8 },
+    Join {
+        /// The barrier's number.
+        barrier: u8,
+    },
     /// The place where the threads of a barrier join.
-    Fork { barrier: u8, target: i64 },
+    Fork {
+        /// The barrier's number.
+        barrier: u8,
+        /// A byte of the section; it may lie outside.
+        target: i64,
+    },
 }
 
 /// What follows the instruction at this byte of its section.
-pub fn flow(instruction: &Instruction, at: usize, sm: u32) -> Flow {
+pub fn flow(instruction: &MachineInstruction, at: usize, sm: u32) -> Flow {
     let fields = instruction.fields;
     let guarded = fields.guarded();
     match fields.code() {
@@ -47,12 +73,12 @@ pub fn flow(instruction: &Instruction, at: usize, sm: u32) -> Flow {
 }
 
 /// A jump without a condition: neither its guard nor its second predicate is one.
-fn certain(instruction: &Instruction) -> bool {
+fn certain(instruction: &MachineInstruction) -> bool {
     let fields = instruction.fields;
     !fields.guarded() && fields.bits(87, 4) == 7 && fields.code() != 0x547 && !fields.bit(91)
 }
 
-fn target(instruction: &Instruction, at: usize, sm: u32) -> i64 {
+fn target(instruction: &MachineInstruction, at: usize, sm: u32) -> i64 {
     let fields = instruction.fields;
     let high = fields.signed(34, 82);
     let words = if sm >= 90 { high << 8 | i64::from(fields.byte(16)) } else { high };
@@ -60,6 +86,6 @@ fn target(instruction: &Instruction, at: usize, sm: u32) -> i64 {
 }
 
 /// The target of a form with a shorter field.
-fn near(instruction: &Instruction, at: usize) -> i64 {
+fn near(instruction: &MachineInstruction, at: usize) -> i64 {
     at as i64 + BYTES as i64 + instruction.fields.signed(34, 64) * 4
 }

@@ -1,5 +1,8 @@
 //! The fields of an instruction that all forms have in common.
 
+/// The bytes of one instruction.
+pub const BYTES: usize = 16;
+
 /// The 128 bits of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields(u128);
@@ -16,6 +19,7 @@ impl Fields {
         ((self.0 >> first) & ((1u128 << count) - 1)) as u32
     }
 
+    /// Whether the bit is set.
     pub fn bit(self, at: u32) -> bool {
         self.bits(at, 1) == 1
     }

@@ -1,72 +1,22 @@
 //! The opcodes that are known: one line each.
 
-use Space::{Generic, Global, Local, Shared};
-
-use super::operand::File::{General, Uniform};
-use super::operand::Shape;
-
-/// What an instruction does with the values of its sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// The result is the sum of A, B and C.
-    Sum,
-    /// The result is A times B, plus C.
-    Product,
-    /// The result is A (with C above it) shifted, plus B.
-    ShiftedSum,
-    /// The result is A and B and C by a table of bits.
-    Bits,
-    /// The result is one of the sources.
-    Choice,
-    /// The result is a function of the sources.
-    Mix,
-    /// The result is no address, and no part of one.
-    Number,
-    /// No register is written but predicates.
-    Nothing,
-    /// A value is loaded from a bank of constants.
-    Constant,
-    /// A value is loaded.
-    Load(Space),
-    /// A value is stored.
-    Store(Space),
-    /// A value in memory is changed; the result is the old one.
-    Atomic(Space),
-    /// Bytes go from global memory to the block's.
-    ToShared,
-    /// Bytes go from the block's memory to global memory, by a descriptor of a tensor.
-    TensorStore,
-    /// Bytes come from global memory, by a descriptor of a tensor.
-    TensorLoad,
-    /// Control goes elsewhere: see [`super::flow`].
-    Jump,
-}
-
-/// A kind of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
-    /// What all kernels see.
-    Global,
-    /// Any, told by the address.
-    Generic,
-    /// The block's, or the cluster's.
-    Shared,
-    /// The thread's.
-    Local,
-}
+use super::vocabulary::Action;
+use super::vocabulary::File::{General, Uniform};
+use super::vocabulary::Shape;
+use super::vocabulary::Space::{self, Generic, Global, Local, Shared};
 
 /// One opcode.
 #[derive(Debug)]
-pub struct Row {
-    pub code: u16,
-    pub name: &'static str,
-    pub shape: Shape,
-    pub action: Action,
+pub(super) struct OpcodeRow {
+    pub(super) code: u16,
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    pub(super) action: Action,
 }
 
 /// The row of an opcode with its form.
-pub fn row(code: u16, sm: u32) -> Option<&'static Row> {
-    let of = |rows: &'static [Row], code| {
+pub(super) fn row(code: u16, sm: u32) -> Option<&'static OpcodeRow> {
+    let of = |rows: &'static [OpcodeRow], code| {
         rows.binary_search_by_key(&code, |row| row.code).ok().map(|at| &rows[at])
     };
     let newer = if sm >= 100 { of(NEWER, code & 0x1ff) } else { None };
@@ -75,7 +25,7 @@ pub fn row(code: u16, sm: u32) -> Option<&'static Row> {
 
 macro_rules! rows {
     ($($code:literal $name:literal $shape:ident$(($($of:tt)*))? $action:ident$(($space:ident))?;)*) => {
-        &[$(Row {
+        &[$(OpcodeRow {
             code: $code,
             name: $name,
             shape: Shape::$shape$(($($of)*))?,
@@ -86,12 +36,13 @@ macro_rules! rows {
 
 /// Arithmetic, by the lower nine bits of the code; the three bits above are the form. The letters
 /// say which operands there are. They come in the order of their codes.
-const ARITHMETIC: &[Row] = rows! {
+const ARITHMETIC: &[OpcodeRow] = rows! {
     0x002 "MOV" Move(General) Choice;
     0x006 "VOTE" General("d") Number;
     0x007 "SEL" General("dAB") Choice;
     0x008 "FSEL" General("dAB") Choice;
     0x009 "FMNMX" General("dAB") Choice;
+    0x00a "FSET" General("dAB") Mix;
     0x00b "FSETP" General("AB") Nothing;
     0x00c "ISETP" General("AB") Nothing;
     0x00f "VIMNMX3" General("dABC") Choice;
@@ -102,6 +53,8 @@ const ARITHMETIC: &[Row] = rows! {
     0x016 "PRMT" General("dABC") Mix;
     0x017 "IMNMX" General("dAB") Choice;
     0x019 "SHF" General("dABC") Mix;
+    0x01a "SGXT" General("dAB") Mix;
+    0x01b "BMSK" General("dAB") Mix;
     0x020 "FMUL" General("dAB") Mix;
     0x021 "FADD" Second Mix;
     0x023 "FFMA" General("dABC") Mix;
@@ -117,10 +70,11 @@ const ARITHMETIC: &[Row] = rows! {
     0x031 "HFMA2" General("dABC") Mix;
     0x032 "HMUL2" General("dAB") Mix;
     0x033 "HSET2" General("dAB") Mix;
-    0x034 "HSETP2" General("AB") Nothing;
+    0x034 "HSETP2" SecondOnly Nothing;
     0x035 "HFMA2" General("dABC") Mix;
     0x036 "VIADD" General("dAB") Sum;
     0x03e "F2FP" General("dABC") Mix;
+    0x040 "HMNMX2" General("dAB") Mix;
     0x043 "F2IP" General("dABC") Mix;
     0x045 "I2FP" General("dB") Mix;
     0x046 "VIADDMNMX" General("dABC") Mix;
@@ -137,6 +91,8 @@ const ARITHMETIC: &[Row] = rows! {
     0x096 "UPRMT" Uniform("dABC") Mix;
     0x097 "UIADD3" Uniform("Dabc") Sum;
     0x099 "USHF" Uniform("dABC") Mix;
+    0x09a "USGXT" Uniform("dAB") Mix;
+    0x09b "UBMSK" Uniform("dAB") Mix;
     0x0a4 "UIMAD" Uniform("dABC") Product;
     0x0a5 "UIMAD" Uniform("DABc") Product;
     0x0a6 "UIMAD" Uniform("dABc") Mix;
@@ -160,7 +116,7 @@ const ARITHMETIC: &[Row] = rows! {
 };
 
 /// Arithmetic that has another meaning from sm_100 on.
-const NEWER: &[Row] = rows! {
+const NEWER: &[OpcodeRow] = rows! {
     0x017 "IMNMX" Wider("dAB", 74, true) Choice;
     0x035 "IADD" Wider("dAB", 73, false) Sum;
     0x04a "FMUL2" Packed Mix;
@@ -171,7 +127,7 @@ const NEWER: &[Row] = rows! {
 };
 
 /// Opcodes with forms of their own, by all twelve bits. They come in the order of their codes.
-const EXACT: &[Row] = rows! {
+const EXACT: &[OpcodeRow] = rows! {
     0x237 "IMMA" Matrix Number;
     0x23c "HMMA" Matrix Number;
     0x23f "DMMA" Matrix Number;
@@ -180,7 +136,9 @@ const EXACT: &[Row] = rows! {
     0x31c "B2R" Flag Number;
     0x343 "CALL" Target Jump;
     0x348 "WARPSYNC" Target Jump;
+    0x34e "LEPC" Wide Number;
     0x352 "RPCMOV" Refused Nothing;
+    0x35d "NANOSLEEP" Bare Nothing;
     0x380 "LD" Memory(Generic) Load(Generic);
     0x381 "LDG" Memory(Global) Load(Global);
     0x385 "ST" Memory(Generic) Store(Generic);
@@ -192,13 +150,23 @@ const EXACT: &[Row] = rows! {
     0x38b "ATOM" Atomic(Generic, true) Atomic(Generic);
     0x38c "ATOMS" Atomic(Shared, false) Atomic(Shared);
     0x38d "ATOMS" Atomic(Shared, true) Atomic(Shared);
+    0x3a1 "MATCH" Flag Number;
+    0x3a3 "ATOMG" Atomic(Global, false) Atomic(Global);
     0x3a8 "ATOMG" Atomic(Global, false) Atomic(Global);
     0x3a9 "ATOMG" Atomic(Global, true) Atomic(Global);
+    0x3aa "QSPC" Flag Number;
     0x3b4 "UTMALDG" Tensor TensorLoad;
     0x3b5 "UTMASTG" Tensor TensorStore;
     0x3c2 "R2UR" ToUniformOld Choice;
     0x3c4 "REDUX" ToUniformOld Mix;
     0x3c6 "FENCE" Bare Nothing;
+    0x3ca "UGETNEXTWORKID" Bare Nothing;
+    0x402 "MOV" WideNumber(General) Choice;
+    0x407 "SEL" WidePair(General) Choice;
+    0x482 "UMOV" WideNumber(Uniform) Choice;
+    0x487 "USEL" WidePair(Uniform) Choice;
+    0x51d "BAR" Bare Nothing;
+    0x540 "CCTL" Cache Nothing;
     0x547 "BRA" Target Jump;
     0x589 "SHFL" Shuffle Choice;
     0x5a7 "SYNCS" Barrier Number;
@@ -206,6 +174,8 @@ const EXACT: &[Row] = rows! {
     0x5b2 "SYNCS" UniformBarrier Number;
     0x5b4 "UTMALDG" Tensor TensorLoad;
     0x5b5 "UTMASTG" Tensor TensorStore;
+    0x5e3 "UTCATOMSWS" UniformFlag Number;
+    0x607 "SEL" WidePair(General) Choice;
     0x7ac "LDCU" Constant(true) Constant;
     0x802 "MOV" Move(General) Choice;
     0x803 "P2R" Predicates Mix;
@@ -254,7 +224,7 @@ const EXACT: &[Row] = rows! {
     0x98c "ATOMS" Atomic(Shared, false) Atomic(Shared);
     0x98d "ATOMS" Atomic(Shared, true) Atomic(Shared);
     0x98e "RED" Reduction Store(Global);
-    0x98f "CCTL" Bare Nothing;
+    0x98f "CCTL" Cache Nothing;
     0x992 "MEMBAR" Bare Nothing;
     0x9a2 "ATOM" Atomic(Generic, false) Atomic(Generic);
     0x9a3 "ATOMG" Atomic(Global, false) Atomic(Global);
@@ -269,13 +239,18 @@ const EXACT: &[Row] = rows! {
     0x9b7 "UTMACMDFLUSH" Bare Nothing;
     0x9b9 "UTMACCTL" Tensor Nothing;
     0x9c3 "S2UR" UniformFlag Number;
+    0x9c5 "WARPGROUP" Bare Nothing;
     0x9c7 "UCGABAR_ARV" Bare Nothing;
     0x9c8 "USETMAXREG" Bare Nothing;
+    0x9c9 "USETSHMSZ" Bare Nothing;
+    0x9f0 "HGMMA" Warpgroup Number;
     0xab9 "ULDC" Constant(true) Constant;
     0xabb "ULDC" Constant(true) Constant;
     0xb1d "BAR" BlockBarrier Nothing;
     0xb82 "LDC" Constant(false) Constant;
+    0xc87 "USEL" WidePair(Uniform) Choice;
     0xdae "LDGSTS" Copy ToShared;
+    0xdbd "STAS" Remote Store(Shared);
     0xdc7 "UCGABAR_WAIT" Bare Nothing;
     0xf89 "SHFL" Shuffle Choice;
     0xf8c "ATOMS" Atomic(Shared, false) Atomic(Shared);

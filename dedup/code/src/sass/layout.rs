@@ -1,133 +1,19 @@
 //! Where the operands of an instruction lie in its fields, by the shape of its opcode.
 
-use super::table::{Row, Space};
-use super::{Fields, Unknown};
-
-/// A file of registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum File {
-    /// The registers of each thread.
-    General,
-    /// The registers of a warp.
-    Uniform,
-}
-
-/// Registers in a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registers {
-    pub file: File,
-    pub first: u8,
-    /// None: the instruction names no register, or the one that is always zero.
-    pub count: u8,
-}
-
-impl Registers {
-    pub const NONE: Registers = Registers { file: File::General, first: 0, count: 0 };
-
-    /// The number of each register in its file.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..usize::from(self.count)).map(move |at| usize::from(self.first) + at)
-    }
-}
-
-/// A source of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operand {
-    None,
-    /// Registers, and whether the value is negated or inverted.
-    Registers(Registers, bool),
-    /// Words of a bank of constants.
-    Constant {
-        bank: u8,
-        /// The first byte.
-        offset: u32,
-        /// The number of words of four bytes, or 1 for less than four bytes.
-        words: u8,
-        /// The place is the sum of `offset` and of these registers.
-        index: Registers,
-        negated: bool,
-    },
-    Immediate(u32),
-}
-
-/// Where the operands of an opcode lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// Arithmetic over the registers of a thread. `d`, `A`, `B`, `C`: the destination and the
-    /// sources, one register each. `D`, `a`, `b`, `c`: two registers.
-    General(&'static str),
-    /// The same over uniform registers.
-    Uniform(&'static str),
-    /// A shifted sum; true: over uniform registers.
-    Lea(bool),
-    /// Arithmetic with a form for 64 bits, which this bit states; `true`: there is no other.
-    Wider(&'static str, u32, bool),
-    /// Moves, which have a form for 64 bits.
-    Move(File),
-    /// Pairs of numbers, or the lesser or greater of two uniform numbers.
-    Packed,
-    /// A sum of A and a second source that lies at B as a register and at C else.
-    Second,
-    /// Conversions from or to 64 bits.
-    Convert,
-    /// Products of matrices.
-    Matrix,
-    /// A register of a thread as a uniform one.
-    ToUniform,
-    /// The same, in the form of sm_80.
-    ToUniformOld,
-    /// A special register, or a flag.
-    Flag,
-    UniformFlag,
-    /// A special register of two words.
-    Special,
-    /// Two registers that hold an address of code.
-    Wide,
-    Predicates,
-    FromPredicates,
-    UniformPredicates,
-    Vote,
-    UniformVote,
-    Elect,
-    /// A load or a store.
-    Memory(Space),
-    /// An atomic operation; true: it compares first.
-    Atomic(Space, bool),
-    /// An atomic operation without a result.
-    Reduction,
-    /// A barrier in the block's memory.
-    Barrier,
-    UniformBarrier,
-    Arrive,
-    BlockBarrier,
-    /// A copy from global to the block's memory.
-    Copy,
-    /// Rows of matrices from the block's memory, and to it.
-    Rows,
-    RowsStore,
-    Shuffle,
-    /// A load from a bank of constants; true: into uniform registers.
-    Constant(bool),
-    /// A transfer that a descriptor in memory describes.
-    Tensor,
-    /// A jump; the register of an indirect one is A.
-    Target,
-    /// No registers.
-    Bare,
-    /// A known opcode that is not followed.
-    Refused,
-}
+use super::fields::Fields;
+use super::table::OpcodeRow;
+use super::vocabulary::{File, Operand, Registers, Shape, Space, Unknown};
 
 /// The operands of one instruction.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout {
-    pub destination: Registers,
-    pub sources: [Operand; 3],
-    pub address: [Registers; 2],
-    pub others: [Registers; 2],
+pub(super) struct OperandLayout {
+    pub(super) destination: Registers,
+    pub(super) sources: [Operand; 3],
+    pub(super) address: [Registers; 2],
+    pub(super) others: [Registers; 2],
 }
 
-const EMPTY: Layout = Layout {
+const EMPTY: OperandLayout = OperandLayout {
     destination: Registers::NONE,
     sources: [Operand::None; 3],
     address: [Registers::NONE; 2],
@@ -136,13 +22,13 @@ const EMPTY: Layout = Layout {
 
 /// The fields of one instruction of one architecture.
 #[derive(Clone, Copy)]
-struct Reader {
+struct FieldReader {
     fields: Fields,
     sm: u32,
 }
 
-pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
-    let reader = Reader { fields, sm };
+pub(super) fn layout(row: &OpcodeRow, fields: Fields, sm: u32) -> Result<OperandLayout, Unknown> {
+    let reader = FieldReader { fields, sm };
     Ok(match row.shape {
         Shape::General(letters) => reader.arithmetic(letters, File::General)?,
         Shape::Uniform(letters) => reader.arithmetic(letters, File::Uniform)?,
@@ -153,16 +39,21 @@ pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
         Shape::Move(file) => reader.moved(file)?,
         Shape::Packed => reader.packed()?,
         Shape::Second => reader.arithmetic(if fields.form() == 1 { "dAB" } else { "dAC" }, File::General)?,
+        Shape::SecondOnly => {
+            reader.arithmetic(if fields.form() == 1 { "AB" } else { "AC" }, File::General)?
+        }
+        Shape::Remote => reader.remote()?,
         Shape::Convert => reader.convert()?,
         Shape::Matrix => reader.matrix(row.code)?,
         Shape::Memory(space) => reader.memory(space)?,
         Shape::Atomic(space, compares) => reader.atomic(space, compares)?,
+        Shape::Cache => reader.cache()?,
         Shape::Refused => return Err(Unknown::Form),
         shape => reader.fixed(shape),
     })
 }
 
-impl Reader {
+impl FieldReader {
     fn general(self, at: u32, count: u8) -> Registers {
         let first = self.fields.byte(at);
         Registers { file: File::General, first, count: if first == 255 { 0 } else { count } }
@@ -183,10 +74,13 @@ impl Reader {
 
     fn constant(self, words: u8, index: Registers, negated: bool) -> Operand {
         let bank = self.fields.bits(54, 5) as u8;
-        Operand::Constant { bank, offset: self.fields.bits(38, 16), words, index, negated }
+        // The newest loads count from a bit below.
+        let first = if self.fields.code() == 0x7ac { 37 } else { 38 };
+        let offset = self.fields.bits(first, 16);
+        Operand::Constant { bank, offset, words, index, negated }
     }
 
-    fn arithmetic(self, letters: &str, file: File) -> Result<Layout, Unknown> {
+    fn arithmetic(self, letters: &str, file: File) -> Result<OperandLayout, Unknown> {
         let count =
             |one: char, two: char| u8::from(letters.contains(one)) + 2 * u8::from(letters.contains(two));
         let destination = self.register(file, 16, count('d', 'D'));
@@ -214,10 +108,10 @@ impl Reader {
         let third = if c == 0 { Operand::None } else { third };
         let second = if b == 0 { Operand::None } else { second };
         let first = if a == 0 { Operand::None } else { first };
-        Ok(Layout { destination, sources: [first, second, third], ..EMPTY })
+        Ok(OperandLayout { destination, sources: [first, second, third], ..EMPTY })
     }
 
-    fn wider(self, letters: &str, bit: u32, always: bool) -> Result<Layout, Unknown> {
+    fn wider(self, letters: &str, bit: u32, always: bool) -> Result<OperandLayout, Unknown> {
         match self.fields.bit(bit) {
             true => self.arithmetic("Dab", File::General),
             false if always => Err(Unknown::Form),
@@ -225,19 +119,29 @@ impl Reader {
         }
     }
 
-    fn moved(self, file: File) -> Result<Layout, Unknown> {
+    fn moved(self, file: File) -> Result<OperandLayout, Unknown> {
         let wide = self.sm >= 100 && self.fields.bit(80);
         self.arithmetic(if wide { "Db" } else { "dB" }, file)
     }
 
-    fn packed(self) -> Result<Layout, Unknown> {
+    fn packed(self) -> Result<OperandLayout, Unknown> {
         if self.fields.bit(91) && self.fields.form() != 6 {
             return self.arithmetic("dAB", File::Uniform);
         }
         self.arithmetic("Dab", File::General)
     }
 
-    fn convert(self) -> Result<Layout, Unknown> {
+    /// Only the forms that drop copies of what is in memory. Others change bytes: a *discard*
+    /// leaves them undefined.
+    fn cache(self) -> Result<OperandLayout, Unknown> {
+        let rest = (self.fields.bits(64, 32), self.fields.bits(96, 9));
+        match (self.fields.code(), rest) {
+            (0x98f, (0x0200_0000, 0)) | (0x540, (0x09c0_8000, 0)) => Ok(EMPTY),
+            _ => Err(Unknown::Form),
+        }
+    }
+
+    fn convert(self) -> Result<OperandLayout, Unknown> {
         let letters = match (self.fields.bits(75, 2), self.fields.bits(84, 2)) {
             (3, 3) => "Db",
             (3, _) => "DB",
@@ -247,8 +151,8 @@ impl Reader {
         self.arithmetic(letters, File::General)
     }
 
-    fn matrix(self, _code: u16) -> Result<Layout, Unknown> {
-        Ok(Layout { destination: self.general(16, 4), ..EMPTY })
+    fn matrix(self, _code: u16) -> Result<OperandLayout, Unknown> {
+        Ok(OperandLayout { destination: self.general(16, 4), ..EMPTY })
     }
 
     /// The registers that hold a value of the size in bits 73 to 75.
@@ -273,32 +177,42 @@ impl Reader {
         [self.general(24, base), second]
     }
 
-    fn memory(self, space: Space) -> Result<Layout, Unknown> {
+    fn memory(self, space: Space) -> Result<OperandLayout, Unknown> {
         let count = self.sized()?;
         let loads = matches!(self.fields.code(), 0x380 | 0x381 | 0x980..=0x984);
         if loads {
             let (destination, address) = (self.general(16, count), self.address(space, 32));
-            return Ok(Layout { destination, address, ..EMPTY });
+            return Ok(OperandLayout { destination, address, ..EMPTY });
         }
         Ok(self.stored(space, count))
     }
 
-    fn stored(self, space: Space, count: u8) -> Layout {
+    fn remote(self) -> Result<OperandLayout, Unknown> {
+        let mut layout = self.stored(Space::Shared, self.sized()?);
+        layout.address = [self.general(24, 2), Registers::NONE];
+        Ok(layout)
+    }
+
+    fn stored(self, space: Space, count: u8) -> OperandLayout {
         let data = Operand::Registers(self.general(32, count), false);
-        Layout { sources: [Operand::None, data, Operand::None], address: self.address(space, 64), ..EMPTY }
+        OperandLayout {
+            sources: [Operand::None, data, Operand::None],
+            address: self.address(space, 64),
+            ..EMPTY
+        }
     }
 
     /// The registers of an atomic operation's data, by its type.
     fn typed(self) -> u8 {
         match (self.fields.code(), self.fields.bits(73, 3)) {
-            (0x9a3 | 0x9a6, 7) => 2,
-            (0x9a3 | 0x9a6, _) => 1,
+            (0x3a3 | 0x9a3 | 0x9a6, 7) => 2,
+            (0x3a3 | 0x9a3 | 0x9a6, _) => 1,
             (_, 2 | 5 | 6) => 2,
             _ => 1,
         }
     }
 
-    fn atomic(self, space: Space, compares: bool) -> Result<Layout, Unknown> {
+    fn atomic(self, space: Space, compares: bool) -> Result<OperandLayout, Unknown> {
         let count = self.typed();
         let mut layout = self.stored(space, count);
         if self.fields.code() == 0xf8c {
@@ -311,13 +225,16 @@ impl Reader {
         Ok(layout)
     }
 
-    fn fixed(self, shape: Shape) -> Layout {
+    fn fixed(self, shape: Shape) -> OperandLayout {
         match shape {
             Shape::ToUniform | Shape::ToUniformOld => self.to_uniform(),
             Shape::Flag | Shape::Vote => self.to(self.general(16, 1)),
             Shape::UniformFlag | Shape::UniformVote | Shape::UniformPredicates | Shape::Elect => {
                 self.to(self.uniform(16, 1))
             }
+            Shape::WideNumber(file) => self.wide_number(file),
+            Shape::WidePair(file) => self.wide_pair(file),
+            Shape::Warpgroup => self.warpgroup(),
             Shape::Special => self.to(self.general(16, 2)),
             Shape::Wide => self.to(self.general(16, 2)),
             Shape::Predicates => self.predicates(),
@@ -338,62 +255,99 @@ impl Reader {
         }
     }
 
-    fn to(self, destination: Registers) -> Layout {
-        Layout { destination, ..EMPTY }
+    fn to(self, destination: Registers) -> OperandLayout {
+        OperandLayout { destination, ..EMPTY }
     }
 
-    fn reads(self, others: [Registers; 2]) -> Layout {
-        Layout { others, ..EMPTY }
+    fn reads(self, others: [Registers; 2]) -> OperandLayout {
+        OperandLayout { others, ..EMPTY }
     }
 
-    fn to_uniform(self) -> Layout {
+    fn to_uniform(self) -> OperandLayout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout { destination: self.uniform(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+        OperandLayout {
+            destination: self.uniform(16, 1),
+            sources: [source, Operand::None, Operand::None],
+            ..EMPTY
+        }
     }
 
-    fn predicates(self) -> Layout {
+    /// 64 rows and a multiple of eight columns, of 32 or 16 bits each, in 128 threads.
+    fn warpgroup(self) -> OperandLayout {
+        let eights = self.fields.bits(53, 5) as u8 + 1;
+        self.to(self.general(16, if self.fields.bit(76) { eights * 4 } else { eights * 2 }))
+    }
+
+    fn wide_number(self, file: File) -> OperandLayout {
+        OperandLayout {
+            destination: self.register(file, 16, 2),
+            sources: [Operand::None, Operand::Wide, Operand::None],
+            ..EMPTY
+        }
+    }
+
+    fn wide_pair(self, file: File) -> OperandLayout {
+        let pair = |at| Operand::Registers(self.register(file, at, 2), false);
+        let number = matches!(self.fields.code(), 0x407 | 0x487);
+        let second = if number { Operand::Wide } else { pair(32) };
+        OperandLayout {
+            destination: self.register(file, 16, 2),
+            sources: [pair(24), second, Operand::None],
+            ..EMPTY
+        }
+    }
+
+    fn predicates(self) -> OperandLayout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout { destination: self.general(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+        OperandLayout {
+            destination: self.general(16, 1),
+            sources: [source, Operand::None, Operand::None],
+            ..EMPTY
+        }
     }
 
-    fn barrier(self) -> Layout {
+    fn barrier(self) -> OperandLayout {
         let data = self.general(32, 1);
         let [base, uniform] = self.address(Space::Shared, 64);
         let address = [base, if self.fields.bit(91) { uniform } else { Registers::NONE }];
-        Layout { address, others: [data, Registers::NONE], ..EMPTY }
+        OperandLayout { address, others: [data, Registers::NONE], ..EMPTY }
     }
 
-    fn uniform_barrier(self) -> Layout {
+    fn uniform_barrier(self) -> OperandLayout {
         self.reads([self.uniform(24, 1), self.uniform(32, 2)])
     }
 
-    fn block_barrier(self) -> Layout {
+    fn block_barrier(self) -> OperandLayout {
         if self.fields.code() == 0x91d {
             return self.reads([self.general(32, 1), Registers::NONE]);
         }
         EMPTY
     }
 
-    fn copy(self) -> Layout {
-        Layout {
+    fn copy(self) -> OperandLayout {
+        OperandLayout {
             address: [self.general(24, 2), self.uniform(64, 2)],
             others: [self.general(16, 1), Registers::NONE],
             ..EMPTY
         }
     }
 
-    fn rows(self) -> Layout {
+    fn rows(self) -> OperandLayout {
         let count = 1 << self.fields.bits(72, 2);
-        Layout { destination: self.general(16, count), address: self.address(Space::Shared, 32), ..EMPTY }
+        OperandLayout {
+            destination: self.general(16, count),
+            address: self.address(Space::Shared, 32),
+            ..EMPTY
+        }
     }
 
-    fn rows_store(self) -> Layout {
+    fn rows_store(self) -> OperandLayout {
         self.stored(Space::Shared, 1 << self.fields.bits(72, 2))
     }
 
-    fn shuffle(self) -> Layout {
+    fn shuffle(self) -> OperandLayout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout {
+        OperandLayout {
             destination: self.general(16, 1),
             sources: [source, Operand::None, Operand::None],
             others: self.lanes(),
@@ -410,7 +364,7 @@ impl Reader {
         }
     }
 
-    fn bank(self, uniform: bool) -> Layout {
+    fn bank(self, uniform: bool) -> OperandLayout {
         let words = match self.fields.bits(73, 3) {
             0..=4 => 1,
             5 => 2,
@@ -420,20 +374,22 @@ impl Reader {
         let indexed = self.fields.code() != 0xab9;
         let index = if indexed { self.register(file, 24, 1) } else { Registers::NONE };
         let source = self.constant(words, index, false);
-        Layout {
+        OperandLayout {
             destination: self.register(file, 16, words),
             sources: [source, Operand::None, Operand::None],
             ..EMPTY
         }
     }
 
-    fn tensor(self) -> Layout {
-        Layout { address: [self.uniform(24, 2), Registers::NONE], ..EMPTY }
+    fn tensor(self) -> OperandLayout {
+        OperandLayout { address: [self.uniform(24, 2), Registers::NONE], ..EMPTY }
     }
 
-    fn target(self) -> Layout {
+    fn target(self) -> OperandLayout {
         match self.fields.code() {
-            0x343 | 0x949 | 0x950 => Layout { address: [self.general(24, 2), Registers::NONE], ..EMPTY },
+            0x343 | 0x949 | 0x950 => {
+                OperandLayout { address: [self.general(24, 2), Registers::NONE], ..EMPTY }
+            }
             _ => EMPTY,
         }
     }
