@@ -414,7 +414,7 @@ fn calls_of_the_driver_that_fail_lose_no_byte() {
         ["cuMemcpyDtoDAsync:9", "cuMemUnmap:5", "cuMemMap:70", "cuMemCreate:60", "cuMemSetAccess:75"]
     {
         let machine = Machine::new();
-        let mut programs = vec![machine.start(&[("SIMCUDA_FAIL", failing)]), machine.start(&[])];
+        let mut programs = [machine.start(&[("SIMCUDA_FAIL", failing)]), machine.start(&[])];
         programs.iter_mut().for_each(|program| program.has(96));
         for _ in 0..3 {
             programs.iter_mut().for_each(|program| assert!(program.once() < SOON, "{failing}"));
