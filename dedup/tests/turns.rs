@@ -1,4 +1,4 @@
-//! Hazard (starvation): a process waits for its turn longer than others need, or for ever. Hazard
+//! Hazard (latency): a process waits for its turn longer than others need, or for ever. Hazard
 //! (thrashing): processes that launch all the time move more than they work. Hazard (deadlock): a
 //! process that is stopped or has died holds all others up.
 

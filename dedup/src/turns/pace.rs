@@ -30,7 +30,7 @@ pub fn of(left: Duration, idle: Duration, works: impl FnOnce() -> bool) -> Givin
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (thrashing): a member loses its turn between two launches. Hazard (starvation): a
+    //! Hazard (thrashing): a member loses its turn between two launches. Hazard (latency): a
     //! member that launches all the time never gives way.
     use proptest::prelude::*;
 

@@ -6,6 +6,7 @@
  *   once        fills all with the next word and reads them: milliseconds, or -1 if a word is wrong
  *   work        another thread does that all the time       count     how often it has done it
  *   halt        until now: 1 if all words were right        check     is every word the last one? 1
+ *   hold        a stream waits for the host                 release   until now
  *   fork        a child copies from the first block: its status
  *   stats       the shim's figures                          exit      ends */
 
@@ -18,6 +19,7 @@
 #include "fill.h"
 #include "wmshim.h"
 
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
 
 enum { MIB = 1 << 20, MOST = 32, NON_BLOCKING = 1, LONGEST = 128 * MIB };
@@ -29,6 +31,8 @@ static struct block {
 static unsigned count, word = 1, *words;
 static int is_working, rounds, is_right = 1;
 static pthread_t worker;
+static CUstream held_stream;
+static unsigned *held_word;
 
 static int check(CUstream stream)
 {
@@ -90,6 +94,22 @@ static int block(size_t bytes)
     return (int)count;
 }
 
+static int hold(void)
+{
+    MUST(cuMemAllocHost_v2((void **)&held_word, 64));
+    MUST(cuStreamCreate(&held_stream, NON_BLOCKING));
+    __atomic_store_n(held_word, 0, __ATOMIC_SEQ_CST);
+    MUST(cuStreamWaitValue32_v2(held_stream, (CUdeviceptr)(size_t)held_word, 1, 1));
+    return 0;
+}
+
+static int let_go(void)
+{
+    __atomic_store_n(held_word, 1, __ATOMIC_SEQ_CST);
+    MUST(cuStreamSynchronize(held_stream));
+    return 0;
+}
+
 static int fork_child(void)
 {
     int status = 0;
@@ -120,6 +140,10 @@ static int obey(const char *command, unsigned number)
     }
     if (!strcmp(command, "check"))
         return check(NULL);
+    if (!strcmp(command, "hold"))
+        return hold();
+    if (!strcmp(command, "release"))
+        return let_go();
     if (!strcmp(command, "fork"))
         return fork_child();
     if (!strcmp(command, "exit"))

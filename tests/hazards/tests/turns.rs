@@ -1,9 +1,10 @@
 //! Hazard (wrong result): bytes change while processes take turns at a GPU. Hazard (deadlock): a
-//! process waits for one that is stopped, has died or is in its exit. Hazard (starvation): one of
+//! process waits for one that is stopped, has died or is in its exit. Hazard (latency): one of
 //! two that launch all the time never runs. Hazard (silent degradation): memory lies on the host
 //! although another process is idle on the device.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command};
 use std::time::{Duration, Instant};
@@ -44,7 +45,8 @@ impl Machine {
         let mut child = host.start();
         let words = child.stdin.take().expect("a pipe");
         let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        Program { child: Some(child), words, answers }
+        let socket = self.scratch.path().join("stats").join(format!("{}.sock", child.id()));
+        Program { child: Some(child), words, answers, socket }
     }
 
     /// Programs with so many MiB in blocks of 8 MiB, which know each other.
@@ -75,6 +77,7 @@ struct Program {
     child: Option<Child>,
     words: ChildStdin,
     answers: BufReader<ChildStdout>,
+    socket: PathBuf,
 }
 
 impl Program {
@@ -121,6 +124,16 @@ impl Program {
         let on =
             |tier: &str| stats["devices"][0]["memory"][tier]["live_bytes"].as_u64().expect("bytes") >> 20;
         (on("device"), on("host"))
+    }
+
+    /// The answer of its socket.
+    fn ask(&self, request: &str) -> Value {
+        let mut stream = UnixStream::connect(&self.socket).expect("the socket answers");
+        stream.set_read_timeout(Some(SOON)).expect("a limit");
+        writeln!(stream, "{request}").expect("the endpoint listens");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("an answer");
+        serde_json::from_str(&line).expect("JSON")
     }
 
     fn pid(&self) -> i32 {
@@ -345,6 +358,69 @@ fn when_the_broker_is_stopped_all_go_on() {
     signal("-CONT");
     programs[0].once();
     assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+}
+
+/// A pause that is refused changes nothing. The other one goes on with memory on the host.
+#[test]
+fn one_that_cannot_be_paused_keeps_its_memory() {
+    let machine = Machine::new();
+    let mut programs = machine.with(&[96, 96]);
+    programs[0].once();
+    assert_eq!(programs[0].say("hold"), 0);
+    let begin = Instant::now();
+    programs[1].once();
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    assert_eq!(programs[0].place(), (96, 0));
+    let problem = programs[0].stats()["pause"]["problem"].clone();
+    assert!(problem.as_str().is_some_and(|why| why.contains("waits for the host")), "{problem}");
+    assert_eq!(programs[0].say("release"), 0);
+    until("the other one has its memory back", || {
+        programs[1].once();
+        programs[1].place() == (96, 0)
+    });
+    assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+}
+
+/// It waits for the operator, and not for its turn.
+#[test]
+fn one_that_an_operator_has_paused_takes_no_turn() {
+    let machine = Machine::new();
+    let mut programs = machine.with(&[96, 96]);
+    programs[0].ask("pause");
+    until("it is paused", || programs[0].ask("pause_state")["pause"]["state"] == "paused");
+    assert_eq!(programs[0].place(), (0, 96), "all leaves");
+    programs[0].tell("once");
+    until("its call waits", || programs[0].ask("pause_state")["pause"]["is_awaited"] == true);
+    programs[1].once();
+    assert_eq!(programs[1].place(), (96, 0));
+    let turn = programs[0].ask("stats")["turn"].clone();
+    assert_eq!(turn["state"], "paused");
+    programs[0].ask("resume");
+    assert!(
+        programs[0].hear().parse::<i64>().is_ok_and(|milliseconds| milliseconds >= 0),
+        "all words are right"
+    );
+    until("it has its memory back", || {
+        programs[0].once();
+        programs[0].place() == (96, 0)
+    });
+    assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+}
+
+/// Hazard (wrong result): a move fails in the middle of a turn.
+#[test]
+fn calls_of_the_driver_that_fail_lose_no_byte() {
+    for failing in
+        ["cuMemcpyDtoDAsync:9", "cuMemUnmap:5", "cuMemMap:70", "cuMemCreate:60", "cuMemSetAccess:75"]
+    {
+        let machine = Machine::new();
+        let mut programs = [machine.start(&[("SIMCUDA_FAIL", failing)]), machine.start(&[])];
+        programs.iter_mut().for_each(|program| program.has(96));
+        for _ in 0..3 {
+            programs.iter_mut().for_each(|program| assert!(program.once() < SOON, "{failing}"));
+        }
+        assert!(programs.iter_mut().all(|program| program.say("check") == 1), "{failing}");
+    }
 }
 
 /// Neither a child nor an exit waits for a turn.

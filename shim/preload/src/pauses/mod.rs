@@ -112,6 +112,7 @@ impl Pauses {
             has_rest: false,
             wants_rest: false,
             wants_more: false,
+            leaves_more: false,
         };
         let book = PauseBook {
             course,

@@ -97,6 +97,8 @@ pub(crate) struct Course {
     pub(crate) wants_rest: bool,
     /// Of a paused process more memory is to leave.
     pub(crate) wants_more: bool,
+    /// And it does.
+    pub(crate) leaves_more: bool,
 }
 
 impl Course {
@@ -106,6 +108,9 @@ impl Course {
             (PausePhase::Running, PauseGoal::Paused) if self.is_working => PausePhase::Pausing,
             (PausePhase::Paused, PauseGoal::Running) if self.is_working => PausePhase::Resuming,
             (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PausePhase::Resuming,
+            (PausePhase::Paused, PauseGoal::Paused) if self.wants_more || self.leaves_more => {
+                PausePhase::Pausing
+            }
             (phase, _) => phase,
         }
     }
@@ -154,7 +159,7 @@ impl Course {
         match step {
             PauseStep::Pause => self.phase = PausePhase::Pausing,
             PauseStep::Resume | PauseStep::Refill => self.phase = PausePhase::Resuming,
-            PauseStep::LeaveMore => {}
+            PauseStep::LeaveMore => self.leaves_more = true,
             PauseStep::End => self.is_working = false,
         }
         step
@@ -162,6 +167,7 @@ impl Course {
 
     /// The step has ended. A pause that fails is not tried again.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
+        self.leaves_more = false;
         self.phase = match (self.phase, has_succeeded) {
             (PausePhase::Pausing, true) => PausePhase::Paused,
             (PausePhase::Pausing, false) => {

@@ -49,6 +49,8 @@ pub(super) struct RoomNews {
     /// The order after which there was too little room, and a thread waits for more; 0: none does.
     short: u64,
     pub(super) is_last: bool,
+    /// An ask is under way: the broker will speak.
+    is_asked: bool,
 }
 
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl TurnBook {
             requests: Vec::new(),
             last_ticket: 0,
             hopes: (0, 0),
-            room: RoomNews { told: 0, seen: 0, short: 0, is_last: false },
+            room: RoomNews { told: 0, seen: 0, short: 0, is_last: false, is_asked: false },
             is_alone: true,
             given: DeviceBytes(Vec::new()),
             moved: Duration::ZERO,
@@ -131,6 +133,12 @@ impl TurnBook {
     /// An ask begins.
     pub(super) fn begin_ask(&mut self) {
         (self.room, self.moved) = (RoomNews::default(), Duration::ZERO);
+        self.room.is_asked = true;
+    }
+
+    /// It has ended, or no broker hears of it.
+    pub(super) fn end_ask(&mut self) {
+        self.room.is_asked = false;
     }
 
     /// An order says that there is room, or more than before.
@@ -166,7 +174,8 @@ impl TurnBook {
             self.room.seen = self.room.told;
             return Some(true);
         }
-        if self.room.is_last || self.is_alone {
+        // An operator may let the process come back without an ask.
+        if self.room.is_last || self.is_alone || !self.room.is_asked {
             return Some(false);
         }
         self.is_short();
@@ -187,7 +196,7 @@ impl TurnBook {
 #[cfg(test)]
 mod tests {
     //! Hazard (deadlock): a thread waits for room of which nothing more will be heard. Hazard
-    //! (hang): a request asks for ever for room that is of no use to it.
+    //! (deadlock): a request asks for ever for room that is of no use to it.
     use super::*;
 
     #[test]
@@ -206,6 +215,9 @@ mod tests {
         assert_eq!(book.room_news(), None);
         book.is_alone = true;
         assert_eq!(book.room_news(), Some(false), "without a broker no other process gives way");
+        book.is_alone = false;
+        book.end_ask();
+        assert_eq!(book.room_news(), Some(false), "the broker was not asked");
     }
 
     #[test]

@@ -146,7 +146,10 @@ impl TurnThread {
     fn be_alone(&mut self, why: &dyn std::fmt::Display) {
         log::info!("the broker of turns is lost: {why}");
         self.client.lose();
-        self.parts.turns.lock().is_alone = true;
+        let mut book = self.parts.turns.lock();
+        book.is_alone = true;
+        book.end_ask();
+        drop(book);
         self.parts.turns.told.notify_all();
         self.ask = None;
         self.giving = self.giving.take().filter(Giving::is_leaving);
@@ -258,6 +261,7 @@ impl TurnThread {
         }
         self.rest_at = Instant::now() + self.backoff;
         let mut book = self.parts.turns.lock();
+        book.end_ask();
         let waited = open.since.elapsed().as_secs_f64();
         book.figures.asks += 1;
         book.figures.wait_s = waited;
