@@ -90,7 +90,7 @@ impl Thread {
     fn read(&self, address: u64) -> Option<u64> {
         let place = place(address)?;
         let other = PLACES[4 + (address / 8 % 2) as usize] + address % 64;
-        let first = if address / 16 % 2 == 0 { other } else { address % 100 };
+        let first = if (address / 16).is_multiple_of(2) { other } else { address % 100 };
         let content = if place == OWN {
             self.own.get(&address).copied().unwrap_or(0)
         } else {
@@ -101,7 +101,10 @@ impl Thread {
 
     fn write(&mut self, address: u64, value: u64) -> bool {
         match place(address) {
-            Some(OWN) => self.own.insert(address, value).is_some() || true,
+            Some(OWN) => {
+                self.own.insert(address, value);
+                true
+            }
             Some(_) if place(value) == Some(OWN) => false,
             Some(place) => {
                 self.memory.insert(address, value);
