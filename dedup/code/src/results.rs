@@ -56,17 +56,27 @@ impl Results {
     /// exact. A program can make it compile in any case (`CUDA_FORCE_PTX_JIT`): the results are not
     /// about that.
     pub fn of_image(image: &[u8], sm: u32) -> Self {
-        taken(image, sm).and_then(|taken| Self::of_entries(&taken)).unwrap_or_default()
+        Self::of_kernels(image, sm, |_| true)
     }
 
-    fn of_entries(entries: &[ImageEntry]) -> Result<Self, ImageError> {
-        let mut results = Self::default();
-        for entry in entries {
-            for (name, verdict) in of_entry(entry)? {
-                results.add(&name, verdict);
+    /// The same of some kernels only, by name: an image may have thousands, of which a program
+    /// launches few.
+    pub fn of_kernels(image: &[u8], sm: u32, is_wanted: impl Fn(&str) -> bool) -> Self {
+        let judged = |entries: Vec<ImageEntry>| {
+            let mut results = Self::default();
+            for entry in entries {
+                for (name, verdict) in judge(&entry, &is_wanted)? {
+                    results.add(&name, verdict);
+                }
             }
-        }
-        Ok(results)
+            Ok(results)
+        };
+        taken(image, sm).and_then(judged).unwrap_or_default()
+    }
+
+    /// Takes over those of another part of the same image.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
     }
 
     /// Adds a verdict. Two about one name are about two variants, either of which may run.
@@ -138,19 +148,33 @@ fn taken(image: &[u8], sm: u32) -> Result<Vec<ImageEntry<'_>>, ImageError> {
 /// # Errors
 /// The entry is not read.
 pub fn of_entry(entry: &ImageEntry) -> Result<Vec<(String, CodeVerdict)>, ImageError> {
+    judge(entry, &|_| true)
+}
+
+fn judge(
+    entry: &ImageEntry,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<Vec<(String, CodeVerdict)>, ImageError> {
     let content = entry.open()?;
     match entry.kind {
         CodeForm::Ptx => {
             let text = std::str::from_utf8(&content).map_err(|_| ImageError::Text)?;
-            ptx::judge(text).ok_or(ImageError::Text)
+            let mut all = ptx::judge(text).ok_or(ImageError::Text)?;
+            all.retain(|(name, _)| is_wanted(name));
+            Ok(all)
         }
-        CodeForm::Cubin => Ok(Cubin::parse(&content)?
-            .kernels()
-            .map(|kernel| match kernel {
+        CodeForm::Cubin => {
+            let cubin = Cubin::parse(&content)?;
+            let wanted = cubin.kernels().filter(|kernel| match kernel {
+                Ok(kernel) => is_wanted(kernel.name),
+                Err(name) => is_wanted(name),
+            });
+            let judged = wanted.map(|kernel| match kernel {
                 Ok(kernel) => (kernel.name.to_owned(), flow::judge(&kernel)),
                 Err(name) => (name.to_owned(), CodeVerdict::Undecided(Why::Image)),
-            })
-            .collect()),
+            });
+            Ok(judged.collect())
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! is an answer it may write. The verdicts on the kernels of an image are kept in the user's cache
 //! folder, if it took long to find them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
@@ -19,7 +19,7 @@ use wm_driver::Api;
 use wm_trust::environment;
 
 use super::kernel_effects::ProcessKernels;
-use crate::launches;
+use crate::launches::{self, FunctionCode};
 use crate::process::driver;
 
 /// Results that took less time are made again by each process.
@@ -43,40 +43,65 @@ impl KernelProofs {
 
     /// Judges the parameters that are asked about, for each device of the process.
     pub(super) fn judge(&mut self, kernels: &ProcessKernels, devices: &[CUdevice]) {
-        for parameter in kernels.asked() {
-            let only_reads = devices.iter().all(|device| self.only_reads(kernels, parameter, *device));
+        let asked = kernels.asked();
+        if asked.is_empty() {
+            return;
+        }
+        let architectures: Vec<Option<u32>> = devices.iter().map(|device| architecture(*device)).collect();
+        for sm in architectures.iter().flatten() {
+            self.read_code(kernels, &asked, *sm);
+        }
+        for parameter in asked {
+            let code = kernels.code(parameter.function).filter(|_| self.is_possible);
+            let reads = |sm: &Option<u32>| Some(self.only_reads(code.as_deref()?, parameter.offset, (*sm)?));
+            let only_reads = architectures.iter().all(|sm| reads(sm) == Some(true));
             kernels.readers().prove(parameter, only_reads);
         }
     }
 
     /// Without its code a kernel may write.
-    fn only_reads(&mut self, kernels: &ProcessKernels, parameter: ParameterKey, device: CUdevice) -> bool {
-        let Some(code) = kernels.code(parameter.function).filter(|_| self.is_possible) else { return false };
-        let Some(sm) = architecture(device) else { return false };
-        let subject = Subject { image: code.image, sm };
-        if !self.images.contains_key(&subject) {
-            let results = self.results(subject);
-            self.images.insert(subject, results);
-        }
-        let verdict = self.images.get(&subject).and_then(|results| results.verdict(&code.name));
-        verdict.is_some_and(|verdict| is_only_read(verdict, parameter.offset))
+    fn only_reads(&self, code: &FunctionCode, offset: u32, sm: u32) -> bool {
+        let results = self.images.get(&Subject { image: code.image, sm });
+        let verdict = results.and_then(|results| results.verdict(&code.name));
+        verdict.is_some_and(|verdict| is_only_read(verdict, offset))
     }
 
-    fn results(&self, subject: Subject) -> Results {
-        if let Some(kept) = self.cache.as_ref().and_then(|cache| cache.load(subject)) {
-            return kept;
+    /// Judges the kernels of these parameters that have no verdict, image by image.
+    fn read_code(&mut self, kernels: &ProcessKernels, asked: &[ParameterKey], sm: u32) {
+        let mut open: BTreeMap<Subject, BTreeSet<String>> = BTreeMap::new();
+        for code in asked.iter().filter_map(|parameter| kernels.code(parameter.function)) {
+            let subject = Subject { image: code.image, sm };
+            let cache = self.cache.as_ref();
+            let kept = || cache.and_then(|cache| cache.load(subject)).unwrap_or_default();
+            let known = self.images.entry(subject).or_insert_with(kept);
+            if known.verdict(&code.name).is_none() {
+                open.entry(subject).or_default().insert(code.name.clone());
+            }
         }
+        for (subject, names) in open {
+            self.read_image(subject, &names);
+        }
+    }
+
+    /// Judges kernels of one image: all of them, if it is small.
+    fn read_image(&mut self, subject: Subject, names: &BTreeSet<String>) {
         let begin = Instant::now();
-        let Some(image) = launches::CODE.images.take_image(subject.image) else { return Results::default() };
-        let results = Results::of_image(&image, subject.sm);
+        let images = &launches::CODE.images;
+        let Some(image) = images.image(subject.image) else { return };
+        let is_small = images.is_small(subject.image);
+        let judged = Results::of_kernels(&image, subject.sm, |name| is_small || names.contains(name));
+        if is_small {
+            images.drop_image(subject.image);
+        }
         let took = begin.elapsed();
-        log::debug!("{} kernels of an image of {} bytes were judged in {took:?}", results.len(), image.len());
+        log::debug!("{} kernels of an image of {} bytes were judged in {took:?}", judged.len(), image.len());
+        let results = self.images.entry(subject).or_default();
+        results.extend(judged);
         if took >= WORTH_KEEPING
-            && let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.keep(subject, &results))
+            && let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.keep(subject, results))
         {
             log::info!("the verdicts on kernels are not kept: {error}");
         }
-        results
     }
 }
 

@@ -40,7 +40,7 @@ const KEPT: usize = 1 << 20;
 const MOST_KEPT: usize = 256 << 20;
 
 /// No image with more bytes is read again.
-const MOST_READ: usize = 256 << 20;
+const MOST_READ: usize = 64 << 20;
 
 /// The bytes of an image after it was loaded.
 enum LoadedImage {
@@ -109,21 +109,32 @@ impl CodeImages {
         Some(hash)
     }
 
-    /// The bytes of the image with this hash, which are asked for once. `None`: they are not there
-    /// any more, or too many.
-    pub(crate) fn take_image(&self, wanted: u128) -> Option<Arc<[u8]>> {
-        match self.images.get()?.remove(&wanted)?.1 {
-            LoadedImage::Kept(bytes) => {
-                self.kept.fetch_sub(bytes.len(), Relaxed);
-                Some(bytes)
-            }
-            LoadedImage::Place { address, bytes } if bytes <= MOST_READ => {
-                let mut read = vec![0; bytes];
-                let is_same = own_memory::read(address, &mut read) && hash(&read) == wanted;
-                is_same.then(|| read.into())
-            }
-            LoadedImage::Place { .. } => None,
+    /// The bytes of the image with this hash. `None`: they are not there any more, or too many.
+    pub(crate) fn image(&self, wanted: u128) -> Option<Arc<[u8]>> {
+        let (address, bytes) = match &*self.images.get()?.get(&wanted)? {
+            LoadedImage::Kept(bytes) => return Some(Arc::clone(bytes)),
+            LoadedImage::Place { address, bytes } => (*address, *bytes),
+        };
+        if bytes > MOST_READ {
+            return None;
         }
+        let mut read = vec![0; bytes];
+        let is_same = own_memory::read(address, &mut read) && hash(&read) == wanted;
+        is_same.then(|| read.into())
+    }
+
+    /// All kernels of the image with this hash are judged: its bytes are not needed any more.
+    pub(crate) fn drop_image(&self, judged: u128) {
+        let image = self.images.get().and_then(|images| images.remove(&judged));
+        if let Some((_, LoadedImage::Kept(bytes))) = image {
+            self.kept.fetch_sub(bytes.len(), Relaxed);
+        }
+    }
+
+    /// Is the image so small that all its kernels may be judged at once?
+    pub(crate) fn is_small(&self, image: u128) -> bool {
+        let images = self.images.get();
+        images.and_then(|images| Some(matches!(*images.get(&image)?, LoadedImage::Kept(_)))) == Some(true)
     }
 
     /// A module is about to be unloaded.
@@ -327,12 +338,12 @@ mod tests {
         let [one, other] = [&small, &large].map(|image| unsafe { images.note_image(image.as_ptr().cast()) });
         let (one, other) = (one.expect("a hash"), other.expect("a hash"));
         drop(small);
-        assert_eq!(images.take_image(one).as_deref(), Some(&fat_binary(100)[..]));
-        assert!(images.take_image(one).is_none(), "once");
-        assert_eq!(images.take_image(other).as_deref(), Some(&large[..]));
-        // SAFETY: a whole image.
-        unsafe { images.note_image(large.as_ptr().cast()) };
+        assert_eq!(images.image(one).as_deref(), Some(&fat_binary(100)[..]));
+        assert_eq!(images.image(other).as_deref(), Some(&large[..]));
+        assert!(images.is_small(one) && !images.is_small(other));
         *large.last_mut().expect("bytes") = 8;
-        assert!(images.take_image(other).is_none(), "there are other bytes by now");
+        assert!(images.image(other).is_none(), "there are other bytes by now");
+        images.drop_image(one);
+        assert!(images.image(one).is_none() && images.kept.load(Relaxed) == 0);
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct JudgedKernel {
 
 /// The kernels of one form, by the facts that decide what one launch writes.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Share {
+pub(super) struct KernelShare {
     pub(super) kernels: u64,
     /// The code alone: each store goes through a parameter or to a variable.
     pub(super) by_code: u64,
@@ -41,7 +41,7 @@ pub(super) struct Share {
 #[derive(Debug, Default)]
 pub(super) struct CodeSurvey {
     pub(super) found: Vec<JudgedKernel>,
-    pub(super) shares: BTreeMap<CodeVariant, Share>,
+    pub(super) shares: BTreeMap<CodeVariant, KernelShare>,
     /// Kernels by the reason why they are undecided.
     pub(super) reasons: BTreeMap<String, u64>,
     /// Parts by the reason why they are not read.
@@ -89,7 +89,7 @@ impl CodeSurvey {
     }
 }
 
-impl Share {
+impl KernelShare {
     fn count(&mut self, verdict: &CodeVerdict) {
         self.kernels += 1;
         let kind = match verdict {
