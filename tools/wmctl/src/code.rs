@@ -12,7 +12,7 @@ use wm_code::verdict::{AddressSource, CodeVerdict, Effects, WordSet};
 
 use crate::table::TextTable;
 use crate::{human, output};
-use survey::{CodeSurvey, CodeVariant, JudgedKernel, Share};
+use survey::{CodeSurvey, CodeVariant, JudgedKernel, KernelShare};
 
 /// Arguments of `wmctl code`.
 #[derive(Debug, clap::Args)]
@@ -123,7 +123,7 @@ fn shares(survey: &CodeSurvey) -> TextTable {
     let headings = ["CODE", ">KERNELS", ">BY CODE", ">BY VALUES", ">BY LOADED POINTERS", ">UNKNOWN", ">TIME"];
     let mut table = TextTable::new(&headings);
     for (form, share) in &survey.shares {
-        let Share { kernels, by_code, by_values, by_pointers, unknown, seconds } = share;
+        let KernelShare { kernels, by_code, by_values, by_pointers, unknown, seconds } = share;
         let part = |count: &u64| {
             format!("{} ({:.0} %)", human::count(*count), 100.0 * *count as f64 / *kernels as f64)
         };
