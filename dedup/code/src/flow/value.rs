@@ -201,7 +201,14 @@ impl RegisterValue {
         let least = self.least.iter().map(|(_, memory)| (Set::new(), *memory)).collect();
         let words = self.words.clone();
         let (least, unknown) = (fewest(least), self.unknown);
-        RegisterValue { offsets: words.clone(), words, least, literal: false, window: self.window, unknown }
+        RegisterValue {
+            offsets: words.clone(),
+            words,
+            least,
+            literal: self.literal,
+            window: self.window,
+            unknown,
+        }
     }
 
     fn both(&self, other: &RegisterValue, least: Vec<(Set, bool)>) -> RegisterValue {

@@ -219,6 +219,10 @@ impl FieldReader {
             layout.sources[1] = Operand::None;
         }
         layout.destination = self.general(16, count);
+        // Unlike loads and stores they have no bit for an address of one register.
+        if matches!(space, Space::Global | Space::Generic) {
+            layout.address[0] = self.general(24, 2);
+        }
         if compares {
             layout.sources[2] = Operand::Registers(self.general(64, count), false);
         }
