@@ -2,12 +2,15 @@
 //!
 //! Each instruction of real images, decoded here and by the vendor's disassembler.
 //!
-//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and `WMSHIM_TEST_CUBINS`, a folder
-//! of cubins. Without them the test skips itself.
+//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and either `WMSHIM_TEST_CUBINS`, a
+//! folder of cubins, or `WMSHIM_TEST_PTXAS`, the assembler, which compiles the library's own
+//! kernels for each architecture. Without them the test skips itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use hazards::Scratch;
 
 use wm_code::image::Cubin;
 use wm_code::sass::{self, Fields, File, MachineInstruction, Operand, Registers};
@@ -17,25 +20,44 @@ type Used = BTreeSet<(bool, usize)>;
 
 #[test]
 fn the_disassembler_sees_the_same_registers() {
-    let Some((tool, files)) = given() else {
-        eprintln!("skipped: needs nvdisasm and cubins");
-        return;
+    let scratch = Scratch::new();
+    let Some((tool, files)) = given(scratch.path()) else {
+        return hazards::skip("needs nvdisasm, and ptxas or cubins");
     };
-    let mut counts = Counts::default();
-    for file in files {
-        compare(&tool, &file, &mut counts);
+    for file in &files {
+        let mut counts = Counts::default();
+        compare(&tool, file, &mut counts);
+        counts.print();
+        assert!(counts.wrong.is_empty(), "{}: {} forms differ", file.display(), counts.wrong.len());
+        assert!(counts.instructions > 0, "{}: nothing is compared", file.display());
     }
-    counts.print();
-    assert!(counts.wrong.is_empty(), "{} forms differ", counts.wrong.len());
 }
 
-fn given() -> Option<(PathBuf, Vec<PathBuf>)> {
-    let tool = std::env::var_os("WMSHIM_TEST_NVDISASM")?.into();
-    let folder = std::env::var_os("WMSHIM_TEST_CUBINS")?;
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    Some((tool, files))
+fn given(scratch: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
+    let path = |name| std::env::var_os(name).map(PathBuf::from);
+    let tool = path("WMSHIM_TEST_NVDISASM")?;
+    if let Some(folder) = path("WMSHIM_TEST_CUBINS") {
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        return Some((tool, files));
+    }
+    let assembler = path("WMSHIM_TEST_PTXAS")?;
+    let compiled = |image: &wm_kernels::Image, sm: u32| {
+        let (text, file) = (scratch.join("kernels.ptx"), scratch.join(format!("{}.{sm}", image.name)));
+        std::fs::write(&text, image.ptx.trim_end_matches('\0')).unwrap();
+        let command =
+            Command::new(&assembler).args([&format!("-arch=sm_{sm}"), "-o"]).arg(&file).arg(&text).output();
+        let made = command.unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        file
+    };
+    // The largest image takes most of the time, so it is compiled once.
+    let architectures = |name| if name == "wholememory" { &[90][..] } else { &[80, 90, 100] };
+    let each = |image: &&wm_kernels::Image| {
+        architectures(image.name).iter().map(|sm| compiled(image, *sm)).collect::<Vec<_>>()
+    };
+    Some((tool, wm_kernels::IMAGES.iter().flat_map(each).collect()))
 }
 
 #[derive(Default)]
@@ -82,7 +104,7 @@ fn compare(tool: &Path, file: &Path, counts: &mut Counts) {
             jumps.clear();
             section = texts.get(name.split(",\"").next().unwrap());
             columns = Columns::default();
-        } else if line.starts_with("\t.section") {
+        } else if line.starts_with("\t.section\t") {
             section = None;
         }
         columns.read(line);
@@ -171,7 +193,8 @@ fn constant(instruction: &MachineInstruction) -> Option<(u32, u32)> {
 /// The same from the text: `c[0x0][0x28]`, `c[0x3][R4+0x10]`, `c[0x4][R2]`.
 fn printed(words: &str) -> Option<(u32, u32)> {
     let number = |text: &str| u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();
-    let (bank, rest) = words.split_once(" c[").or(words.split_once("-c["))?.1.split_once(']')?;
+    let (bank, rest) =
+        [" c[", "-c[", "~c["].iter().find_map(|sign| words.split_once(*sign))?.1.split_once(']')?;
     let place = rest.trim_start().strip_prefix('[')?.split(']').next()?;
     let offset = place.rsplit('+').next()?;
     Some((number(bank)?, number(offset).unwrap_or(0)))

@@ -273,8 +273,7 @@ impl Drawn {
 #[test]
 fn each_pointer_of_a_store_is_in_the_verdict() {
     let Some(assembler) = std::env::var_os("WMSHIM_TEST_PTXAS").map(PathBuf::from) else {
-        eprintln!("skipped: needs ptxas");
-        return;
+        return hazards::skip("needs ptxas");
     };
     let programs = std::env::var("WMSHIM_TEST_PROGRAMS").ok().and_then(|text| text.parse().ok());
     let folder = std::env::temp_dir().join(format!("wm-code-{}", std::process::id()));

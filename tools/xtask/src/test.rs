@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::num::NonZero;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -25,6 +26,7 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     fs::write(&list, "").with_context(|| list.display().to_string())?;
     let mut nextest = toolbox::cargo("nextest", &["run"])?;
     nextest.args(filter).env("TEST_SKIPS", &list);
+    add_machine_code(&mut nextest);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     nextest.env(AT_ONCE, at_once(std::env::var_os(AT_ONCE), cores));
     let outcome = step::run("tests", nextest);
@@ -35,6 +37,21 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     let skips = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
     println!("{}", summary(&skips));
     outcome
+}
+
+/// Tells the tests of machine code where NVIDIA's disassembler and assembler are. Without them these
+/// tests skip themselves.
+fn add_machine_code(nextest: &mut Command) {
+    let set = |name: &str| std::env::var_os(name).is_some();
+    for (tool, variable) in [("nvdisasm", "WMSHIM_TEST_NVDISASM"), ("ptxas", "WMSHIM_TEST_PTXAS")] {
+        match toolbox::nvidia(tool) {
+            _ if set(variable) => {}
+            Ok(program) => {
+                nextest.env(variable, program);
+            }
+            Err(error) => println!("tests that need {tool} skip themselves: {error:#}"),
+        }
+    }
 }
 
 /// How many tests run at once, if the caller does not say: half as many again as there are cores,

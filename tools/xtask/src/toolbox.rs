@@ -46,6 +46,14 @@ pub(crate) fn program(tool: &str, arguments: &[&str]) -> Result<Command> {
     Ok(step::command(folder().join("bin").join(tool), arguments))
 }
 
+/// The path of a program of NVIDIA's, which its wheel puts beside the Python packages.
+pub(crate) fn nvidia(tool: &str) -> Result<PathBuf> {
+    install(tool)?;
+    let libraries = fs::read_dir(folder().join("lib")).context("no Python packages")?.flatten();
+    let programs = libraries.map(|library| library.path().join("site-packages/nvidia/cu13/bin").join(tool));
+    programs.into_iter().find(|program| program.is_file()).with_context(|| format!("no {tool} in its wheel"))
+}
+
 fn works(tool: &str) -> bool {
     let mut probe = Command::new(format!("cargo-{tool}"));
     probe.args([tool, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());

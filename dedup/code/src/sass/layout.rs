@@ -47,6 +47,7 @@ pub(super) fn layout(row: &OpcodeRow, fields: Fields, sm: u32) -> Result<Operand
         Shape::Matrix => reader.matrix(row.code)?,
         Shape::Memory(space) => reader.memory(space)?,
         Shape::Atomic(space, compares) => reader.atomic(space, compares)?,
+        Shape::Reduction => reader.stored(Space::Global, reader.typed()?),
         Shape::Cache => reader.cache()?,
         Shape::Refused => return Err(Unknown::Form),
         shape => reader.fixed(shape),
@@ -203,17 +204,29 @@ impl FieldReader {
     }
 
     /// The registers of an atomic operation's data, by its type.
-    fn typed(self) -> u8 {
-        match (self.fields.code(), self.fields.bits(73, 3)) {
-            (0x3a3 | 0x9a3 | 0x9a6, 7) => 2,
-            (0x3a3 | 0x9a3 | 0x9a6, _) => 1,
-            (_, 2 | 5 | 6) => 2,
-            _ => 1,
+    fn typed(self) -> Result<u8, Unknown> {
+        let is_float = matches!(self.fields.code(), 0x3a3 | 0x9a3 | 0x9a6);
+        match (self.fields.bits(73, 3), self.sm) {
+            // F64, F32x2, F32x4, F32.
+            (7 | 2, _) if is_float => Ok(2),
+            (3, _) if is_float => Ok(4),
+            (1, _) if is_float => Ok(1),
+            (0 | 4 | 5 | 6, 90..) if is_float => Err(Unknown::Form),
+            _ if is_float => Ok(1),
+            (0 | 1, _) => Ok(1),
+            (2, _) => Ok(2),
+            // S64, and 128 bits.
+            (3, 90..) => Ok(2),
+            (4, 90..) => Ok(4),
+            (_, 90..) => Err(Unknown::Form),
+            // S64, F64; F32, F16x2 and BF16x2.
+            (5 | 6, _) => Ok(2),
+            _ => Ok(1),
         }
     }
 
     fn atomic(self, space: Space, compares: bool) -> Result<OperandLayout, Unknown> {
-        let count = self.typed();
+        let count = self.typed()?;
         let mut layout = self.stored(space, count);
         if self.fields.code() == 0xf8c {
             layout.sources[1] = Operand::None;
@@ -243,7 +256,6 @@ impl FieldReader {
             Shape::Wide => self.to(self.general(16, 2)),
             Shape::Predicates => self.predicates(),
             Shape::FromPredicates => self.reads([self.general(24, 1), Registers::NONE]),
-            Shape::Reduction => self.stored(Space::Global, self.typed()),
             Shape::Barrier => self.barrier(),
             Shape::UniformBarrier => self.uniform_barrier(),
             Shape::Arrive => self.reads(self.address(Space::Shared, 64)),
