@@ -9,6 +9,7 @@
  *   pause resume the calls' answers                  stats        the shim's figures
  *   touch        another thread fills all with the next word, and waits for the GPU
  *   touched      has it ended?                       join         waits until it has
+ *   use I        fills block I again, by a kernel    at I         its address
  *   check        is every word the last one? 1
  *   hold         a stream waits for the host         release      until now
  *   graph        captures a kernel on the first block   replay    launches it, and waits
@@ -249,6 +250,13 @@ static int block(size_t bytes)
     return add(address, bytes);
 }
 
+static int use(unsigned index)
+{
+    MUST(fill_by_kernel(blocks[index].address, blocks[index].bytes, blocks[index].word, NULL));
+    MUST(cuCtxSynchronize());
+    return 0;
+}
+
 static void *ask(void *argument)
 {
     (void)argument;
@@ -356,6 +364,8 @@ static int obey(const char *word, unsigned number)
         return start(touch);
     if (!strcmp(word, "ask"))
         return asked = (size_t)number * MIB, start(ask);
+    if (!strcmp(word, "use"))
+        return use(number);
     if (!strcmp(word, "touched"))
         return __atomic_load_n(&is_touched, __ATOMIC_SEQ_CST);
     if (!strcmp(word, "join"))
@@ -390,7 +400,9 @@ static void serve(void)
         number = 0;
         if (sscanf(line, "%63s %u", word, &number) < 1)
             continue;
-        if (!strcmp(word, "stats"))
+        if (!strcmp(word, "at"))
+            printf("%llu\n", (unsigned long long)blocks[number].address);
+        else if (!strcmp(word, "stats"))
             puts(wmshim_stats_json());
         else if (!strcmp(word, "fork"))
             fork_child();

@@ -44,6 +44,17 @@ impl SubmissionGate {
         }
     }
 
+    /// Does the driver serve requests for memory, because the library is detached? The caller's
+    /// request waits first as long as the gate is kept closed.
+    #[inline]
+    pub(crate) fn lets_driver_allocate(&self) -> bool {
+        let is_detached = process::detached();
+        if is_detached {
+            self.await_resume();
+        }
+        is_detached
+    }
+
     /// Does a call of the program wait for the gate to open?
     pub(crate) fn is_awaited(&self) -> bool {
         self.gate.is_awaited()
