@@ -5,6 +5,7 @@
 //! drafted, and comes back with its commit or its rollback.
 
 mod adopted;
+mod away;
 pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;

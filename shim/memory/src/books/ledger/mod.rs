@@ -13,6 +13,7 @@
 
 mod adopted;
 mod audit;
+mod away;
 mod extent;
 mod extents;
 mod handles;
@@ -33,6 +34,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
+pub(crate) use away::NO_MEMORY;
 pub(crate) use extent::Mapping;
 pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};

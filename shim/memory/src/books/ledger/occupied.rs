@@ -16,6 +16,8 @@ pub(crate) struct OccupiedHandle {
     pub(crate) foreign: bool,
     /// It is a piece's, at an address of the program's own.
     pub(crate) adopted: bool,
+    /// It has no memory.
+    pub(crate) away: bool,
     /// Addresses that its bytes are used at.
     pub(crate) range: Range<u64>,
     /// Its other mappings.
