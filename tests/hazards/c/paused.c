@@ -46,6 +46,13 @@ enum { MIB = 1 << 20, BLOCKS = 5, MOST_THREADS = 8, NON_BLOCKING = 1, MOST = 32,
 static const struct property WANTED = { .type = 1, .handle_types = DESCRIPTOR, .location = { DEVICE, 0 } };
 static const struct access FULL = { { DEVICE, 0 }, READWRITE };
 
+/* To files in PAUSE_DIR, if that is set. */
+static int pause_here(void)
+{
+    const char *folder = getenv("PAUSE_DIR");
+    return folder ? wmshim_pause_to(folder, 0) : wmshim_pause(0);
+}
+
 /* Memory in which all words are equal. */
 struct block {
     CUdeviceptr address;
@@ -185,7 +192,7 @@ static void all_threads(char **argument)
     for (size_t i = 0; i < threads; i++)
         pthread_create(&workers[i], NULL, work, (void *)i);
     for (; done < pauses && tries < 20 * pauses; tries++) {
-        int answer = wmshim_pause(0);
+        int answer = pause_here();
         /* While a thread captures, the process cannot be paused. */
         if (answer != CUDA_SUCCESS && answer != 900) {
             fprintf(stderr, "the pause is answered with %d\n", answer);
@@ -357,7 +364,7 @@ static int obey(const char *word, unsigned number)
     if (!strcmp(word, "piece"))
         return add(make_mapped(), PIECE);
     if (!strcmp(word, "pause"))
-        return wmshim_pause(0);
+        return pause_here();
     if (!strcmp(word, "resume"))
         return wmshim_resume();
     if (!strcmp(word, "touch"))

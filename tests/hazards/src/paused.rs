@@ -101,6 +101,13 @@ impl Served {
         answer
     }
 
+    /// Kills it, and waits until it is gone.
+    pub fn kill(mut self) {
+        let mut child = self.child.take().expect("it has not ended");
+        child.kill().expect("it lives");
+        child.wait().expect("it ends");
+    }
+
     /// Has the socket make a change, in steps, for ten seconds at most. Returns the last answer.
     pub fn change(&self, request: &str) -> Value {
         let begin = Instant::now();

@@ -8,18 +8,21 @@
 //! * A pause that fails changes nothing that the program sees: memory that had left comes back, and
 //!   the gate opens.
 //! * A resume never fails: what does not come back lies on the host, at its addresses, where the
-//!   GPU reads it.
+//!   GPU reads it. From files it waits for room, and stays paused while they cannot be read.
 //! * The thread that has asked for a pause is not held by it: a call of it that would wait resumes
 //!   the process. With `WMSHIM_PAUSE=auto` a call of any thread does.
 //! * No lock is held across a driver call, and none while memory moves.
-//! * At exit the gate opens without a wait; a forked child passes it anyway.
+//! * At exit the gate opens without a wait, but for memory in files: the first call that needs it
+//!   brings it back. A forked child passes it anyway.
 
+mod files;
 mod plan;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_driver::lock;
@@ -31,10 +34,15 @@ use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
+pub(crate) use files::FileFailure;
+use files::{FileProgress, StoredPause};
 pub(crate) use plan::DEADLINE;
 use plan::{Course, PauseGoal, PausePhase, PauseStep};
 pub(crate) use work::PauseError;
 use work::{LeftBlocks, Pausing, Resumed};
+
+/// How often a resume from files looks for room.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -44,6 +52,9 @@ pub(crate) struct Pauses {
     /// Decided at load.
     is_on: AtomicBool,
     is_auto: AtomicBool,
+    /// Memory lies in files. Read at exit, which takes no lock.
+    holds_files: AtomicBool,
+    progress: FileProgress,
     book: Mutex<PauseBook>,
     /// A step has ended.
     changed: Condvar,
@@ -53,6 +64,10 @@ pub(crate) struct Pauses {
 struct PauseBook {
     course: Course,
     deadline: Duration,
+    /// Where the next pause brings memory; `None`: to the host.
+    folder: Option<PathBuf>,
+    /// Memory that lies in files.
+    stored: Option<Arc<StoredPause>>,
     /// The thread of the program that has asked for the pause.
     asker: Option<KernelThread>,
     /// Blocks that left the device in the last pause and have not come back.
@@ -78,6 +93,9 @@ impl Pauses {
             resume_s: 0.0,
             out_bytes: 0,
             clean_bytes: 0,
+            file_bytes: 0,
+            done_bytes: 0,
+            whole_bytes: 0,
             in_bytes: 0,
             left_bytes: 0,
             stayed_bytes: 0,
@@ -91,11 +109,21 @@ impl Pauses {
             has_rest: false,
             wants_rest: false,
         };
-        let book =
-            PauseBook { course, deadline: DEADLINE, asker: None, left: Vec::new(), figures, failure: None };
+        let book = PauseBook {
+            course,
+            deadline: DEADLINE,
+            folder: None,
+            stored: None,
+            asker: None,
+            left: Vec::new(),
+            figures,
+            failure: None,
+        };
         Self {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
+            holds_files: AtomicBool::new(false),
+            progress: FileProgress::new(),
             book: Mutex::new(book),
             changed: Condvar::new(),
         }
@@ -112,7 +140,7 @@ impl Pauses {
         GATE.tell_of_arrivals(arrived);
         let mut book = self.lock();
         if settings.pause == Pause::Paused {
-            let is_kept = GATE.keep_closed(Instant::now(), || Ok::<_, PauseError>(()));
+            let is_kept = GATE.keep_closed(Instant::now(), false, || Ok::<_, PauseError>(()));
             if is_kept.is_some() {
                 (book.course.phase, book.course.goal) = (PausePhase::Paused, PauseGoal::Paused);
             }
@@ -129,19 +157,20 @@ impl Pauses {
         lock(&self.book)
     }
 
-    /// Asks for a pause. A process that is paused already stays so. `asker`: the thread of the
-    /// program that asks.
+    /// Asks for a pause, to files in a `folder` or to the host. A process that is paused already
+    /// stays so, where it is. `asker`: the thread of the program that asks.
     ///
     /// # Errors
     /// The process cannot be paused, or no thread could be started.
-    pub(crate) fn pause(
+    pub(crate) fn pause_to(
         parts: PausedParts,
+        folder: Option<PathBuf>,
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
         parts.ask(PauseGoal::Paused, |book| {
             if book.course.phase != PausePhase::Paused {
-                book.deadline = deadline;
+                (book.deadline, book.folder) = (deadline, folder);
                 book.failure = None;
             }
             book.asker = asker.or(book.asker);
@@ -172,6 +201,9 @@ impl Pauses {
 
     /// A thread of the program is about to wait at the gate.
     pub(crate) fn arrived(parts: PausedParts) {
+        if process::exiting() {
+            return parts.resume_at_exit();
+        }
         let asker = parts.pauses.lock().asker;
         let is_asker = asker == Some(KernelThread::current());
         if is_asker {
@@ -186,7 +218,10 @@ impl Pauses {
     pub(crate) fn figures(&self) -> Option<PauseStats> {
         self.is_on().then(|| {
             let book = self.lock();
+            let [done_bytes, whole_bytes] = if book.course.is_working { self.progress.read() } else { [0; 2] };
             PauseStats {
+                done_bytes,
+                whole_bytes,
                 state: book.course.text().to_owned(),
                 is_awaited: book.course.phase == PausePhase::Paused && GATE.is_awaited(),
                 problem: book.failure.map(|failure| failure.to_string()),
@@ -197,7 +232,7 @@ impl Pauses {
 
     /// The process exits: nothing waits any more. Takes no lock.
     pub(crate) fn stop(&self) {
-        if self.is_on() {
+        if self.is_on() && !self.holds_files.load(SeqCst) {
             GATE.open_at_exit();
         }
     }
@@ -206,7 +241,12 @@ impl Pauses {
     fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
         let step = book.course.next();
-        let pausing = Pausing { limit: book.deadline, left: std::mem::take(&mut book.left) };
+        let pausing = Pausing {
+            limit: book.deadline,
+            folder: book.folder.clone(),
+            stored: book.stored.clone(),
+            left: std::mem::take(&mut book.left),
+        };
         if step == PauseStep::End {
             book.left = pausing.left;
             self.changed.notify_all();
@@ -272,6 +312,7 @@ impl PausedParts {
             let (step, pausing) = self.pauses.next();
             let made = catch_unwind(AssertUnwindSafe(|| match step {
                 PauseStep::Pause => self.pause_now(pausing),
+                PauseStep::Resume if pausing.stored.is_some() => self.resume_files(pausing),
                 PauseStep::Resume => self.resume_now(|| work::resume(self.moves, &pausing.left)),
                 PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
                 PauseStep::End => {}
@@ -285,28 +326,31 @@ impl PausedParts {
     }
 
     /// A bug of ours. The gate opened as the panic passed it: the program goes on, and memory is
-    /// where it is.
+    /// where it is. Where memory is in files the gate stays closed.
     fn after_panic(self) {
         log::warn!("a pause or a resume panicked; the program goes on");
         self.pauses.ended(|book| {
             book.failure = Some(PauseError::Panicked);
-            false
+            GATE.is_kept() == (book.course.phase == PausePhase::Pausing)
         });
     }
 
     fn pause_now(self, pausing: Pausing) {
-        let done = work::pause(self.moves, pausing.limit);
+        let done = work::pause(self.moves, &pausing, &self.pauses.progress);
         match &done {
             Ok(paused) => {
                 let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
-                log::info!("paused: {out} MiB to the host in {:.1?}, {stayed} MiB stay", paused.took);
-                black_box::mark(&format!("paused: {out} MiB to the host"));
+                log::info!("paused: {out} MiB left in {:.1?}, {stayed} MiB stay", paused.took);
+                let place = if paused.stored.is_some() { "files" } else { "the host" };
+                black_box::mark(&format!("paused: {out} MiB to {place}"));
             }
             Err(failure) => log::info!("not paused: {failure}"),
         }
         self.pauses.ended(|book| match done {
             Ok(paused) => {
                 paused.note(&mut book.figures);
+                self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
+                book.stored = paused.stored;
                 book.left = paused.left;
                 // What an earlier resume left on the host.
                 book.left.extend(pausing.left);
@@ -325,13 +369,70 @@ impl PausedParts {
         }
     }
 
+    /// Brings memory back from files; waits for room, until another pause is asked for.
+    fn resume_files(self, pausing: Pausing) {
+        let Some(stored) = pausing.stored else { return };
+        let (begin, mut sum) = (Instant::now(), 0);
+        loop {
+            let (came, mut resumed) = work::resume_from_files(self.moves, &stored, &self.pauses.progress);
+            sum += resumed.came;
+            resumed.came = sum;
+            if came.is_all() {
+                return self.resumed(begin, resumed);
+            }
+            let failure = came.unread.map_or(PauseError::NoRoom, |(why, _)| PauseError::Unread(why));
+            if self.gives_up(failure, came.unread.is_some()) {
+                return log::warn!("not resumed: {failure}");
+            }
+        }
+    }
+
+    /// Some memory lies in files still. Does the process stay paused?
+    fn gives_up(self, failure: PauseError, is_unread: bool) -> bool {
+        let mut book = self.pauses.lock();
+        book.failure = Some(failure);
+        let gives_up = |book: &PauseBook| is_unread || book.course.goal == PauseGoal::Paused;
+        if !gives_up(&book) {
+            let waited = self.pauses.changed.wait_timeout(book, LOOK);
+            book = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let gives_up = gives_up(&book);
+        drop(book);
+        if gives_up {
+            self.pauses.ended(|_| false);
+        }
+        gives_up
+    }
+
+    /// The process exits, and a call needs memory that lies in files. The thread that carries
+    /// requests out opens the gate itself.
+    fn resume_at_exit(self) {
+        let mut book = self.pauses.lock();
+        let stored = if book.course.is_working { None } else { book.stored.take() };
+        drop(book);
+        let Some(stored) = stored else { return };
+        let (came, _) = work::resume_from_files(self.moves, &stored, &self.pauses.progress);
+        if !came.is_all() {
+            log::error!("memory of the paused process is not back at its exit; a call waits");
+        }
+        self.pauses.lock().stored = Some(stored);
+    }
+
     fn resume_now(self, resume: impl FnOnce() -> Resumed) {
         let begin = Instant::now();
         let resumed = resume();
+        self.resumed(begin, resumed);
+    }
+
+    fn resumed(self, begin: Instant, resumed: Resumed) {
         let [came, rest] = [resumed.came, resumed.rest].map(|bytes| bytes >> 20);
         log::info!("resumed: {came} MiB to the device in {:.1?}, {rest} MiB on the host", begin.elapsed());
         black_box::mark(&format!("resumed: {rest} MiB on the host"));
         self.pauses.ended(|book| {
+            self.pauses.holds_files.store(false, SeqCst);
+            if book.stored.take().is_some() {
+                book.failure = None;
+            }
             book.figures.resume_s = begin.elapsed().as_secs_f64();
             (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
             book.asker = None;

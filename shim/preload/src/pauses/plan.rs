@@ -135,7 +135,8 @@ impl Course {
         step
     }
 
-    /// The step has ended. A pause that fails is not tried again.
+    /// The step has ended. A pause that fails is not tried again, nor is a resume that cannot read
+    /// its files.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
         self.phase = match (self.phase, has_succeeded) {
             (PausePhase::Pausing, true) => PausePhase::Paused,
@@ -143,7 +144,11 @@ impl Course {
                 self.goal = PauseGoal::Running;
                 PausePhase::Running
             }
-            (PausePhase::Resuming, _) => PausePhase::Running,
+            (PausePhase::Resuming, true) => PausePhase::Running,
+            (PausePhase::Resuming, false) => {
+                self.goal = PauseGoal::Paused;
+                PausePhase::Paused
+            }
             (phase, _) => phase,
         };
     }
@@ -207,13 +212,13 @@ mod tests {
         /// where the last request wanted it, unless a pause has failed after that.
         #[test]
         fn no_request_is_lost(events in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
-            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, false);
+            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, None);
             let mut threads = 0;
             for (event, succeeds) in events {
                 match event {
                     0 | 1 => {
                         last = if event == 0 { PauseGoal::Running } else { PauseGoal::Paused };
-                        failed = false;
+                        failed = None;
                         threads += usize::from(course.ask(last));
                     }
                     _ if threads == 0 => {}
@@ -223,9 +228,12 @@ mod tests {
                             step => under_way = Some(step),
                         },
                         Some(step) => {
+                            // Only files that cannot be read are in the way of a resume.
+                            let succeeds = succeeds || step == PauseStep::Refill;
                             course.has_rest = step != PauseStep::Pause && succeeds;
                             course.ended(succeeds);
-                            failed |= step == PauseStep::Pause && !succeeds;
+                            let stays = if step == PauseStep::Pause { PausePhase::Running } else { PausePhase::Paused };
+                            failed = if succeeds { failed } else { Some(stays) };
                         }
                     },
                 }
@@ -241,7 +249,8 @@ mod tests {
                     step => under_way = Some(step),
                 }
             }
-            let wanted = if last == PauseGoal::Paused && !failed { PausePhase::Paused } else { PausePhase::Running };
+            let asked = if last == PauseGoal::Paused { PausePhase::Paused } else { PausePhase::Running };
+            let wanted = failed.unwrap_or(asked);
             prop_assert_eq!(course.phase, wanted);
             prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
             prop_assert!(!course.is_working);

@@ -4,6 +4,8 @@
 //! leaves; what it leaves goes to the driver. Whatever fails before the last step is undone.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wm_abi::{CUdevice, CUresult};
@@ -11,6 +13,7 @@ use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
+use super::files::{CameBack, FileFailure, FileProgress, StoredPause, WantedMemory};
 use super::plan::{self, MovableBlock};
 use crate::gate::GATE;
 use crate::moves::paused::Undrained;
@@ -44,6 +47,12 @@ pub(crate) enum PauseError {
     HostFull,
     #[error("internal failure; the program goes on")]
     Panicked,
+    #[error(transparent)]
+    Files(#[from] FileFailure),
+    #[error("neither the device nor the host has room for what lies in files; the resume goes on when there is")]
+    NoRoom,
+    #[error("memory lies in files that cannot be read: {0}; the process stays paused, and a resume tries again")]
+    Unread(FileFailure),
     #[error("it is not known whether the GPU is idle: {0}")]
     Unknown(CUresult),
 }
@@ -59,6 +68,10 @@ pub(super) struct LeftBlocks {
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
     pub(super) limit: Duration,
+    /// Where memory is to go; `None`: to the host.
+    pub(super) folder: Option<PathBuf>,
+    /// Where it is, if in files.
+    pub(super) stored: Option<Arc<StoredPause>>,
     pub(super) left: Vec<LeftBlocks>,
 }
 
@@ -66,7 +79,9 @@ pub(super) struct Pausing {
 #[derive(Debug, Default)]
 pub(super) struct Paused {
     pub(super) left: Vec<LeftBlocks>,
+    pub(super) stored: Option<Arc<StoredPause>>,
     pub(super) out: u64,
+    in_files: u64,
     clean: u64,
     stayed: Vec<StayedBytes>,
     pub(super) took: Duration,
@@ -90,6 +105,7 @@ impl Paused {
         figures.pauses += 1;
         figures.pause_s = self.took.as_secs_f64();
         (figures.out_bytes, figures.clean_bytes) = (self.out, self.clean);
+        figures.file_bytes = self.in_files;
         figures.stayed_bytes = self.stayed_bytes();
         figures.stayed.clone_from(&self.stayed);
     }
@@ -106,32 +122,57 @@ impl Paused {
 }
 
 /// Pauses the process: the gate is closed when this returns.
-pub(super) fn pause(moves: &Migrations, limit: Duration) -> Result<Paused, PauseError> {
-    for manager in registry::all().filter(|manager| may_leave(manager)) {
-        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
-        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+pub(super) fn pause(
+    moves: &Migrations,
+    pausing: &Pausing,
+    progress: &FileProgress,
+) -> Result<Paused, PauseError> {
+    let folder = pausing.folder.as_deref();
+    if folder.is_none() {
+        make_room_ahead(moves);
     }
     let begin = Instant::now();
-    let deadline = begin + limit;
-    let done = GATE.keep_closed(deadline, || leave(moves, deadline));
+    let deadline = begin + pausing.limit;
+    let done = GATE.keep_closed(deadline, folder.is_some(), || leave(moves, deadline, folder, progress));
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
 }
 
+/// Host memory for what is to leave.
+fn make_room_ahead(moves: &Migrations) {
+    for manager in registry::all().filter(|manager| may_leave(manager)) {
+        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+    }
+}
+
 /// Behind the closed gate.
-fn leave(moves: &Migrations, deadline: Instant) -> Result<Paused, PauseError> {
+fn leave(
+    moves: &Migrations,
+    deadline: Instant,
+    folder: Option<&Path>,
+    progress: &FileProgress,
+) -> Result<Paused, PauseError> {
     if let Some(why) = pin_reason::of_process() {
         return Err(PauseError::Pinned(why));
     }
     if process::streams().capturing() {
         return Err(PauseError::Captured);
     }
-    if !registry::all().all(may_leave) {
+    if folder.is_none() && !registry::all().all(may_leave) {
         return Err(PauseError::NoHost);
     }
     for manager in registry::all() {
         moves.drain(manager, deadline).map_err(undrained)?;
+    }
+    if let Some(folder) = folder {
+        let paused = leave_for_files(moves, folder, progress)?;
+        give_back();
+        for manager in registry::all() {
+            manager.give_back_elsewhere();
+        }
+        return Ok(paused);
     }
     let mut paused = Paused::default();
     for manager in registry::all() {
@@ -140,11 +181,77 @@ fn leave(moves: &Migrations, deadline: Instant) -> Result<Paused, PauseError> {
             return Err(why);
         }
     }
+    give_back();
+    Ok(paused)
+}
+
+/// What was left behind goes to the driver, and idle memory of the device.
+fn give_back() {
     for manager in registry::all() {
         physical::cache().give_back(manager, Tier::Device, u64::MAX);
         manager.relieve(u64::MAX);
     }
+}
+
+/// All that can leaves for files, from the device and from the host.
+fn leave_for_files(moves: &Migrations, folder: &Path, progress: &FileProgress) -> Result<Paused, PauseError> {
+    let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
+    let stored = StoredPause::write(folder, &wanted, progress)?;
+    let mut paused = Paused::default();
+    paused.in_files = stored.put_away(|_, bytes, why| {
+        // Blocks that are free already lie nowhere.
+        if why != MoveRefusal::NoBlock {
+            paused.stays(why.reason(), bytes);
+        }
+    });
+    paused.out = paused.in_files;
+    paused.stored = Some(Arc::new(stored));
     Ok(paused)
+}
+
+/// The memory of a device's blocks, each handle's once.
+fn wanted_of(moves: &Migrations, manager: &'static Manager<Device>) -> Vec<WantedMemory> {
+    let device = manager.gpu().ordinal();
+    let mut wanted = Vec::new();
+    for block in movable(moves, manager, |block| block.tiers.device + block.tiers.host > 0) {
+        let used = manager.used_memory(&block.range).into_iter();
+        wanted.extend(used.map(|used| WantedMemory { device, used, last_use: block.last_use }));
+    }
+    // Of those that lie on one handle the last use counts.
+    wanted.sort_by_key(|one: &WantedMemory| (one.used.range.start, std::cmp::Reverse(one.last_use)));
+    wanted.dedup_by_key(|one| one.used.range.start);
+    wanted
+}
+
+/// A part of a resume from files: the gate is open when all is back.
+pub(super) fn resume_from_files(
+    moves: &Migrations,
+    stored: &StoredPause,
+    progress: &FileProgress,
+) -> (CameBack, Resumed) {
+    let came = GATE.open_if(|| {
+        let came = stored.come_back(progress);
+        let is_all = came.is_all();
+        (came, is_all)
+    });
+    let mut resumed = Resumed { came: came.device, ..Resumed::default() };
+    if came.is_all() {
+        resumed.left = left_on_host();
+        resumed.rest = rest_of(&resumed.left);
+        for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
+            moves.leave_rest(manager);
+        }
+    }
+    (came, resumed)
+}
+
+/// The blocks that lie on the host.
+fn left_on_host() -> Vec<LeftBlocks> {
+    let of = |manager: &'static Manager<Device>| {
+        let blocks = manager.large_blocks(0).into_iter().filter(|block| block.tiers.host > 0);
+        LeftBlocks { device: manager.gpu().ordinal(), ids: blocks.map(|block| block.id).collect() }
+    };
+    registry::all().map(of).filter(|left| !left.ids.is_empty()).collect()
 }
 
 fn may_leave(manager: &Manager<Device>) -> bool {

@@ -64,7 +64,8 @@ fn heading(pid: Option<u32>, answer: &Stats) -> String {
 
 /// What a pause did.
 pub(crate) fn paused(pause: &PauseStats) -> String {
-    let mut text = format!("{} to the host in {}", bytes(pause.out_bytes), human::duration(pause.pause_s));
+    let place = if pause.file_bytes > 0 { "files" } else { "the host" };
+    let mut text = format!("{} to {place} in {}", bytes(pause.out_bytes), human::duration(pause.pause_s));
     if pause.clean_bytes > 0 {
         text.push_str(&format!(", {} of that without a copy", bytes(pause.clean_bytes)));
     }

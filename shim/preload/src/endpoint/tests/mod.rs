@@ -46,8 +46,9 @@ impl Source for Fake {
         json!({ "WMSHIM_STITCH": "on" })
     }
 
-    fn pause(&self, deadline: Option<Duration>) -> Value {
-        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline.map(|deadline| deadline.as_secs_f64()) })
+    fn pause(&self, pause: PauseRequest) -> Value {
+        let deadline = pause.deadline.map(|deadline| deadline.as_secs_f64());
+        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline, "to": pause.folder })
     }
 
     fn resume(&self) -> Value {
