@@ -24,7 +24,8 @@ fn manager(host: u64) -> Manager<Model> {
 
 /// The handles of all blocks, by address.
 fn handles(manager: &Manager<Model>) -> Vec<u64> {
-    let ranges = manager.large_blocks(0).into_iter().map(|block| block.address..block.address + block.tiers.total());
+    let ranges =
+        manager.large_blocks(0).into_iter().map(|block| block.address..block.address + block.tiers.total());
     let mut starts: Vec<u64> =
         ranges.flat_map(|range| manager.used_memory(&range)).map(|used| used.range.start).collect();
     starts.sort_unstable();

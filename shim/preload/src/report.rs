@@ -16,7 +16,7 @@ use wm_schema as schema;
 use crate::black_box::{self, ProcessFacts};
 use crate::control::{self, StepCaller};
 use crate::counters::COUNTERS;
-use crate::endpoint::{ChangeRequest, EndpointSettings, Source, PauseRequest};
+use crate::endpoint::{ChangeRequest, EndpointSettings, PauseRequest, Source};
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;

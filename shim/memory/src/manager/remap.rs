@@ -90,11 +90,8 @@ impl MappedPlace {
 
 impl Remap<'_> {
     pub(super) fn carry_out<G: Gpu>(&self, gpu: &G) -> std::result::Result<(), RemapFailure> {
-        let begin = |address: &u64| MappedPlace {
-            address: *address,
-            bytes: self.bytes as usize,
-            mapped: self.old,
-        };
+        let begin =
+            |address: &u64| MappedPlace { address: *address, bytes: self.bytes as usize, mapped: self.old };
         let mut places: Vec<MappedPlace> = self.places.iter().map(begin).collect();
         for index in 0..places.len() {
             if let Err(code) = places[index].lead_to(gpu, self.new) {

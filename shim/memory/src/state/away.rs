@@ -86,9 +86,15 @@ impl State {
 
     /// A swap counts memory for each end; at one of these is none.
     pub(super) fn count_away(&mut self, swap: &Swap) {
+        let bytes = swap.handle.bytes();
+        match (swap.handle.adopted, swap.handle.away, swap.is_away) {
+            (true, _, true) => self.away_pieces += bytes,
+            (true, true, _) => self.away_pieces = self.away_pieces.saturating_sub(bytes),
+            _ => {}
+        }
         let is_counted = if swap.handle.adopted { swap.handle.away } else { swap.is_away };
         if is_counted {
-            self.holdings.drop_held(&only(Tier::Host, swap.handle.bytes()));
+            self.holdings.drop_held(&only(Tier::Host, bytes));
         }
     }
 

@@ -82,6 +82,8 @@ pub(crate) struct State {
     /// Pieces that may move.
     pub(crate) adopted: AdoptedPieces,
     pub(crate) limits: DeviceLimits,
+    /// Bytes of pieces that have no memory now, and count as the host's.
+    away_pieces: u64,
 }
 
 impl State {

@@ -42,11 +42,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::process::preserve_errno;
-pub(crate) use request::PauseRequest;
 pub(crate) use changes::{ChangeRequest, LimitRequest};
 use dump::Dumps;
 pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
+pub(crate) use request::PauseRequest;
 use server::EndpointServer;
 use signal::StatisticsSignal;
 use socket::BindError;

@@ -35,11 +35,15 @@ use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
 pub(crate) use files::FileFailure;
-use files::{FileProgress, StoredPause};
+use files::{FileProgress, StoredPause, Transferring};
 pub(crate) use plan::DEADLINE;
 use plan::{Course, PauseGoal, PausePhase, PauseStep};
 pub(crate) use work::PauseError;
 use work::{LeftBlocks, Pausing, Resumed};
+
+/// How long the exit waits for files that are being written or read: they end at a chunk.
+const FILING: Duration = Duration::from_secs(3);
+const AWAITED: Duration = Duration::from_micros(200);
 
 /// How often a resume from files looks for room.
 const LOOK: Duration = Duration::from_millis(50);
@@ -54,6 +58,8 @@ pub(crate) struct Pauses {
     is_auto: AtomicBool,
     /// Memory lies in files. Read at exit, which takes no lock.
     holds_files: AtomicBool,
+    /// A step writes files or reads them.
+    is_filing: AtomicBool,
     progress: FileProgress,
     book: Mutex<PauseBook>,
     /// A step has ended.
@@ -123,6 +129,7 @@ impl Pauses {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
             holds_files: AtomicBool::new(false),
+            is_filing: AtomicBool::new(false),
             progress: FileProgress::new(),
             book: Mutex::new(book),
             changed: Condvar::new(),
@@ -218,7 +225,8 @@ impl Pauses {
     pub(crate) fn figures(&self) -> Option<PauseStats> {
         self.is_on().then(|| {
             let book = self.lock();
-            let [done_bytes, whole_bytes] = if book.course.is_working { self.progress.read() } else { [0; 2] };
+            let [done_bytes, whole_bytes] =
+                if book.course.is_working { self.progress.read() } else { [0; 2] };
             PauseStats {
                 done_bytes,
                 whole_bytes,
@@ -230,8 +238,12 @@ impl Pauses {
         })
     }
 
-    /// The process exits: nothing waits any more. Takes no lock.
+    /// The process exits: nothing waits any more, but for memory in files. Takes no lock.
     pub(crate) fn stop(&self) {
+        let begin = Instant::now();
+        while self.is_filing.load(SeqCst) && begin.elapsed() < FILING {
+            std::thread::sleep(AWAITED);
+        }
         if self.is_on() && !self.holds_files.load(SeqCst) {
             GATE.open_at_exit();
         }
@@ -252,6 +264,7 @@ impl Pauses {
             self.changed.notify_all();
             return (step, Pausing::default());
         }
+        self.is_filing.store(pausing.stored.is_some() || pausing.folder.is_some(), SeqCst);
         book.show();
         (step, pausing)
     }
@@ -262,6 +275,7 @@ impl Pauses {
         let has_succeeded = note(&mut book);
         book.course.ended(has_succeeded);
         book.show();
+        self.is_filing.store(false, SeqCst);
         self.changed.notify_all();
     }
 }
@@ -374,7 +388,9 @@ impl PausedParts {
         let Some(stored) = pausing.stored else { return };
         let (begin, mut sum) = (Instant::now(), 0);
         loop {
-            let (came, mut resumed) = work::resume_from_files(self.moves, &stored, &self.pauses.progress);
+            let progress = &self.pauses.progress;
+            let (came, mut resumed) =
+                work::resume_from_files(self.moves, &stored, progress, Transferring::Usual);
             sum += resumed.came;
             resumed.came = sum;
             if came.is_all() {
@@ -391,7 +407,8 @@ impl PausedParts {
     fn gives_up(self, failure: PauseError, is_unread: bool) -> bool {
         let mut book = self.pauses.lock();
         book.failure = Some(failure);
-        let gives_up = |book: &PauseBook| is_unread || book.course.goal == PauseGoal::Paused;
+        let gives_up =
+            |book: &PauseBook| is_unread || book.course.goal == PauseGoal::Paused || process::exiting();
         if !gives_up(&book) {
             let waited = self.pauses.changed.wait_timeout(book, LOOK);
             book = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -404,14 +421,13 @@ impl PausedParts {
         gives_up
     }
 
-    /// The process exits, and a call needs memory that lies in files. The thread that carries
-    /// requests out opens the gate itself.
+    /// The process exits, and a call needs memory that lies in files. The exit has waited for the
+    /// thread that carries requests out.
     fn resume_at_exit(self) {
-        let mut book = self.pauses.lock();
-        let stored = if book.course.is_working { None } else { book.stored.take() };
-        drop(book);
+        let stored = self.pauses.lock().stored.take();
         let Some(stored) = stored else { return };
-        let (came, _) = work::resume_from_files(self.moves, &stored, &self.pauses.progress);
+        let progress = &self.pauses.progress;
+        let (came, _) = work::resume_from_files(self.moves, &stored, progress, Transferring::AtExit);
         if !came.is_all() {
             log::error!("memory of the paused process is not back at its exit; a call waits");
         }

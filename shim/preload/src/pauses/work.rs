@@ -13,7 +13,7 @@ use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
-use super::files::{CameBack, FileFailure, FileProgress, StoredPause, WantedMemory};
+use super::files::{CameBack, FileFailure, FileProgress, StoredPause, Transferring, WantedMemory};
 use super::plan::{self, MovableBlock};
 use crate::gate::GATE;
 use crate::moves::paused::Undrained;
@@ -49,9 +49,13 @@ pub(crate) enum PauseError {
     Panicked,
     #[error(transparent)]
     Files(#[from] FileFailure),
-    #[error("neither the device nor the host has room for what lies in files; the resume goes on when there is")]
+    #[error(
+        "neither the device nor the host has room for what lies in files; the resume goes on when there is"
+    )]
     NoRoom,
-    #[error("memory lies in files that cannot be read: {0}; the process stays paused, and a resume tries again")]
+    #[error(
+        "memory lies in files that cannot be read: {0}; the process stays paused, and a resume tries again"
+    )]
     Unread(FileFailure),
     #[error("it is not known whether the GPU is idle: {0}")]
     Unknown(CUresult),
@@ -228,9 +232,10 @@ pub(super) fn resume_from_files(
     moves: &Migrations,
     stored: &StoredPause,
     progress: &FileProgress,
+    how: Transferring,
 ) -> (CameBack, Resumed) {
     let came = GATE.open_if(|| {
-        let came = stored.come_back(progress);
+        let came = stored.come_back(progress, how);
         let is_all = came.is_all();
         (came, is_all)
     });

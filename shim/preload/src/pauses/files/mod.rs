@@ -75,6 +75,17 @@ struct StoredMemory {
     bytes: u64,
     last_use: Option<u64>,
     chunks: Vec<FileChunk>,
+    /// Memory is mapped that was not filled.
+    is_mapped: bool,
+}
+
+/// Which threads transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transferring {
+    /// The thread that carries requests out, and others. They end when the process exits.
+    Usual,
+    /// A thread of the program's, alone: the library's own make no call of the driver at exit.
+    AtExit,
 }
 
 /// Memory that is away. It goes with the process.
@@ -147,11 +158,11 @@ impl StoredPause {
         let memory: Vec<StoredMemory> = wanted.iter().map(|wanted| placed(wanted, &mut sizes)).collect();
         let stored = Self { store: FileStore::create(folder, &sizes)?, memory: Mutex::new(memory) };
         let memory = lock(&stored.memory).clone();
-        stored.transfer(&memory, progress, |manager, buffer, chunk| {
-            if process::exiting() {
-                return Err(FileFailure::Exiting);
-            }
-            manager.gpu().stage_out(buffer, chunk.address, chunk.bytes as usize).map_err(FileFailure::Copy)?;
+        stored.transfer(&memory, progress, Transferring::Usual, |manager, buffer, chunk| {
+            manager
+                .gpu()
+                .stage_out(buffer, chunk.address, chunk.bytes as usize)
+                .map_err(FileFailure::Copy)?;
             let pages = buffer.bytes().get_mut(..chunk.pages()).ok_or(Errno::INVAL)?;
             pages[chunk.bytes as usize..].fill(0);
             Ok(stored.store.write(chunk.place, pages)?)
@@ -170,7 +181,7 @@ impl StoredPause {
     }
 
     /// What finds room comes back, the memory that was used last first.
-    pub(super) fn come_back(&self, progress: &FileProgress) -> CameBack {
+    pub(super) fn come_back(&self, progress: &FileProgress, how: Transferring) -> CameBack {
         let mut came = CameBack::default();
         let mut rest = std::mem::take(&mut *lock(&self.memory));
         rest.sort_by_key(|one| (std::cmp::Reverse(one.last_use), one.address));
@@ -180,7 +191,8 @@ impl StoredPause {
             if is_full.contains(&one.device) {
                 return true;
             }
-            match manager.bring_back(one.address) {
+            let back = if one.is_mapped { Ok(Some(Tier::Device)) } else { manager.bring_back(one.address) };
+            match back {
                 Ok(None) => false,
                 Ok(Some(tier)) => {
                     *if tier == Tier::Device { &mut came.device } else { &mut came.host } += one.bytes;
@@ -194,7 +206,7 @@ impl StoredPause {
             }
         });
         came.waits = rest.iter().map(|one| one.bytes).sum();
-        let unread = self.fill(&mapped, progress, &mut came);
+        let unread = self.fill(&mapped, progress, how, &mut came);
         rest.extend(unread);
         *lock(&self.memory) = rest;
         came
@@ -205,10 +217,11 @@ impl StoredPause {
         &self,
         mapped: &[StoredMemory],
         progress: &FileProgress,
+        how: Transferring,
         came: &mut CameBack,
     ) -> Vec<StoredMemory> {
         let unread = Mutex::new(Vec::new());
-        let all = self.transfer(mapped, progress, |manager, buffer, chunk| {
+        let all = self.transfer(mapped, progress, how, |manager, buffer, chunk| {
             let read = self.read(manager, buffer, chunk);
             // The others are read all the same.
             read.or_else(|why| {
@@ -241,18 +254,15 @@ impl StoredPause {
 
     fn put_back(
         &self,
-        memory: Vec<StoredMemory>,
+        mut memory: Vec<StoredMemory>,
         why: FileFailure,
         came: &mut CameBack,
     ) -> Vec<StoredMemory> {
         let bytes = memory.iter().map(|one| one.bytes).sum();
         came.unread = Some((why, bytes));
-        for one in &memory {
-            if let Some(manager) = registry::existing(one.device)
-                && let Err(stays) = manager.put_away(one.address)
-            {
-                log::error!("memory at {:#x} has lost its bytes: {why}; {}", one.address, stays.reason());
-            }
+        for one in &mut memory {
+            let manager = registry::existing(one.device);
+            one.is_mapped = manager.is_some_and(|manager| manager.put_away(one.address).is_err());
         }
         memory
     }
@@ -262,6 +272,7 @@ impl StoredPause {
         &self,
         memory: &[StoredMemory],
         progress: &FileProgress,
+        how: Transferring,
         one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
     ) -> Result<(), FileFailure> {
         let chunks: Vec<(CUdevice, FileChunk)> =
@@ -269,20 +280,28 @@ impl StoredPause {
         progress.begin(chunks.iter().map(|(_, chunk)| chunk.bytes).sum());
         let (next, failure, ends) = (AtomicUsize::new(0), Mutex::new(None), AtomicBool::new(false));
         let work = || {
-            let done = each(&chunks, &next, &ends, |manager, buffer, chunk| {
-                one(manager, buffer, chunk)?;
-                progress.done.fetch_add(chunk.bytes, Relaxed);
-                Ok(())
-            });
+            let goes_on = || how == Transferring::AtExit || !process::exiting();
+            let done = each(
+                &chunks,
+                &next,
+                || goes_on() && !ends.load(Relaxed),
+                |manager, buffer, chunk| {
+                    one(manager, buffer, chunk)?;
+                    progress.done.fetch_add(chunk.bytes, Relaxed);
+                    Ok(())
+                },
+            );
             if let Err(why) = done {
                 ends.store(true, Relaxed);
                 lock(&failure).get_or_insert(why);
             }
         };
-        let others = (1..THREADS.min(chunks.len())).map(|_| &work);
+        let threads = if how == Transferring::AtExit { 1 } else { THREADS.min(chunks.len()) };
+        let others = (1..threads).map(|_| &work);
         thread::beside(c"wmshim-files", STACK, others, &work);
         let failure = *lock(&failure);
-        failure.map_or(Ok(()), Err)
+        let ended = next.load(Relaxed) >= chunks.len();
+        failure.or((!ended).then_some(FileFailure::Exiting)).map_or(Ok(()), Err)
     }
 }
 
@@ -290,14 +309,12 @@ impl StoredPause {
 fn each(
     chunks: &[(CUdevice, FileChunk)],
     next: &AtomicUsize,
-    ends: &AtomicBool,
+    goes_on: impl Fn() -> bool,
     one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure>,
 ) -> Result<(), FileFailure> {
     let mut buffer = None;
-    while let Some((device, chunk)) = chunks.get(next.fetch_add(1, Relaxed)) {
-        if ends.load(Relaxed) {
-            return Ok(());
-        }
+    while goes_on() {
+        let Some((device, chunk)) = chunks.get(next.fetch_add(1, Relaxed)) else { return Ok(()) };
         let manager = registry::existing(*device).ok_or(FileFailure::Exiting)?;
         let buffer = match &mut buffer {
             Some(buffer) => buffer,
@@ -324,5 +341,12 @@ fn placed(wanted: &WantedMemory, sizes: &mut [u64; THREADS]) -> StoredMemory {
         }
     }
     let (device, last_use) = (wanted.device, wanted.last_use);
-    StoredMemory { device, address: range.start, bytes: range.end - range.start, last_use, chunks }
+    StoredMemory {
+        device,
+        address: range.start,
+        bytes: range.end - range.start,
+        last_use,
+        chunks,
+        is_mapped: false,
+    }
 }
