@@ -7,12 +7,13 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use wm_abi::{CUresult, CUstream};
+use wm_abi::{CUcontext, CUresult, CUstream};
 
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::device::Device;
 use crate::gpu::{LinkWay, Result};
+use crate::streams::Streams;
 use crate::table::Table;
 
 /// Bytes of a page, and of the units of direct I/O at most.
@@ -22,8 +23,27 @@ pub const PAGE: usize = 4096;
 pub struct StagingBuffer {
     start: NonNull<u8>,
     layout: Layout,
-    /// The driver that has pinned it.
-    pinned_by: Option<&'static Table>,
+    /// Where it is pinned.
+    pin: Option<Pin>,
+}
+
+/// A driver that has pinned memory, in a context.
+#[derive(Clone, Copy)]
+struct Pin {
+    driver: &'static Table,
+    streams: &'static Streams,
+    context: CUcontext,
+}
+
+impl Pin {
+    /// # Safety
+    /// The memory was pinned so, and no copy uses it.
+    unsafe fn end(self, start: *mut c_void) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _current = Current::make(self.driver, self.context)?;
+        // SAFETY: by contract.
+        unsafe { self.driver.mem_host_unregister(start) }
+    }
 }
 
 // SAFETY: it owns its memory, which any thread may use and give back.
@@ -39,9 +59,12 @@ impl StagingBuffer {
 
 impl Drop for StagingBuffer {
     fn drop(&mut self) {
-        if let Some(driver) = self.pinned_by {
-            // SAFETY: it was pinned, and no copy uses it. Where the driver is gone, so is the pin.
-            let _unpinned = unsafe { driver.mem_host_unregister(self.start.as_ptr().cast()) };
+        // SAFETY: it was pinned so, and the calls that copy have waited for their copies.
+        let unpinned = self.pin.map_or(Ok(()), |pin| unsafe { pin.end(self.start.as_ptr().cast()) });
+        if unpinned.is_err() {
+            // The driver may take other memory at these addresses for pinned: they are not given
+            // out again. It is gone, or about to go.
+            return;
         }
         // SAFETY: allocated with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
@@ -57,13 +80,14 @@ impl Device {
         let layout = Layout::from_size_align(bytes.max(PAGE), PAGE).map_err(|_| CUresult::INVALID_VALUE)?;
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(CUresult::OUT_OF_MEMORY)?;
-        let mut buffer = StagingBuffer { start, layout, pinned_by: None };
-        let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        let _current = Current::make(self.driver(), self.context())?;
+        let mut buffer = StagingBuffer { start, layout, pin: None };
+        let pin = Pin { driver: self.driver(), streams: self.streams(), context: self.context() };
+        let _relaxed = Relaxed::enter(pin.driver, pin.streams);
+        let _current = Current::make(pin.driver, pin.context)?;
         let memory: *mut c_void = start.as_ptr().cast();
-        // SAFETY: the memory lives as long as the buffer, which unpins it. Copies work without, too.
+        // SAFETY: the memory lives as long as the buffer, which unpins it. Copies work without it.
         if unsafe { self.driver().mem_host_register(memory, layout.size(), 0) }.is_ok() {
-            buffer.pinned_by = Some(self.driver());
+            buffer.pin = Some(pin);
         }
         Ok(buffer)
     }

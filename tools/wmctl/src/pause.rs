@@ -83,13 +83,13 @@ enum RequestedState {
 
 /// What was said of a program on its way.
 #[derive(Debug, Default)]
-struct Progress {
+struct ShownProgress {
     /// The last line has no end yet.
     is_open: bool,
     problem: Option<String>,
 }
 
-impl Progress {
+impl ShownProgress {
     /// Bytes of files so far, for a person at a terminal, and what a resume waits for.
     fn show(&mut self, pid: u32, pause: &PauseStats) {
         if pause.whole_bytes > 0 && std::io::stderr().is_terminal() {
@@ -186,7 +186,7 @@ impl AskedProcess {
         let before = state(endpoint, &json!({ "request": "pause_state" }));
         let was_there = before.is_ok_and(|before| goal.is_reached(&before.pause));
         let mut answer = state(endpoint, request);
-        let mut progress = Progress::default();
+        let mut progress = ShownProgress::default();
         while let Ok(told) = &answer
             && matches!(told.pause.state.as_str(), "pausing" | "resuming")
         {

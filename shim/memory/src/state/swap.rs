@@ -194,7 +194,7 @@ impl State {
         }
         // A handle that is held moves already: two ranges of a swap may name it.
         if self.holdings.ledger.is_held(handle.key)
-            || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle))
+            || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(handle))
         {
             return Err(MoveRefusal::InUse);
         }

@@ -83,8 +83,9 @@ impl SubmissionGate {
     }
 
     /// Runs `body` with the gate closed, and leaves it closed if that succeeds and the process does
-    /// not exit; also then, if it `holds_at_exit`. `None`: the gate could not be closed by the deadline, since a call was being made;
-    /// or it is off, or kept closed already, or the thread is inside.
+    /// not exit; also then, if it `holds_at_exit`. `None`: the gate could not be closed by the
+    /// deadline, since a call was being made; or it is off, or kept closed already, or the thread
+    /// is inside.
     pub(crate) fn keep_closed<R, E>(
         &self,
         deadline: Instant,

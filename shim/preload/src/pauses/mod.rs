@@ -12,8 +12,8 @@
 //! * The thread that has asked for a pause is not held by it: a call of it that would wait resumes
 //!   the process. With `WMSHIM_PAUSE=auto` a call of any thread does.
 //! * No lock is held across a driver call, and none while memory moves.
-//! * At exit the gate opens without a wait, but for memory in files: the first call that needs it
-//!   brings it back. A forked child passes it anyway.
+//! * At exit the gate opens without a wait. Where memory is in files, the first call that needs it
+//!   brings it back. A forked child passes the gate anyway.
 
 mod files;
 mod plan;
@@ -238,7 +238,7 @@ impl Pauses {
         })
     }
 
-    /// The process exits: nothing waits any more, but for memory in files. Takes no lock.
+    /// The process exits: nothing waits any more, except for memory in files. Takes no lock.
     pub(crate) fn stop(&self) {
         let begin = Instant::now();
         while self.is_filing.load(SeqCst) && begin.elapsed() < FILING {

@@ -1,4 +1,5 @@
-//! Handles without memory: the manager's caller has their bytes, and will fill new memory with them.
+//! Handles without memory: the manager's caller has their bytes, and will fill new memory with
+//! them.
 //!
 //! Invariants: nothing is mapped at the addresses of such a handle, although the ledger knows its
 //! mappings; it is never idle, so no request gets its addresses; it has the name of no memory, and
@@ -6,7 +7,8 @@
 
 use wm_driver::Handle;
 
-use super::{HandleKey, Ledger};
+use super::Ledger;
+use super::keys::HandleKey;
 use crate::vocabulary::plan::{Steps, Undo};
 
 /// The name of no memory.

@@ -35,7 +35,8 @@ pub(crate) struct HandleRecord {
     /// It is a piece's, and counts as that. Its mapping is at an address of the program's own, and
     /// nowhere else.
     pub(crate) adopted: bool,
-    /// It has no memory, and nothing is mapped at its addresses: the manager's caller has its bytes.
+    /// It has no memory, and nothing is mapped at its addresses: the manager's caller has its
+    /// bytes.
     pub(crate) away: bool,
     /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives:
     /// mapping memory of the host takes most of the time that copying it does. Memory of the device

@@ -18,7 +18,7 @@ use wm_driver::{Device, Tier, lock, thread};
 use wm_memory::{Manager, MoveRefusal};
 
 use crate::{process, registry};
-use store::{FilePlace, FileStore};
+use store::{ChunkPlace, FileStore};
 
 /// Threads that copy and write, or read and copy; each has a file of its own.
 const THREADS: usize = 4;
@@ -57,7 +57,7 @@ impl FileProgress {
 struct FileChunk {
     address: u64,
     bytes: u64,
-    place: FilePlace,
+    place: ChunkPlace,
 }
 
 impl FileChunk {
@@ -334,7 +334,7 @@ fn placed(wanted: &WantedMemory, sizes: &mut [u64; THREADS]) -> StoredMemory {
         while address < part.end {
             let bytes = CHUNK.min(part.end - address);
             let file = (0..THREADS).min_by_key(|file| sizes[*file]).unwrap_or(0);
-            let chunk = FileChunk { address, bytes, place: FilePlace { file, offset: sizes[file] } };
+            let chunk = FileChunk { address, bytes, place: ChunkPlace { file, offset: sizes[file] } };
             sizes[file] += chunk.pages() as u64;
             address += bytes;
             chunks.push(chunk);

@@ -24,7 +24,7 @@ pub(super) struct FileStore {
 
 /// Where a chunk's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FilePlace {
+pub(super) struct ChunkPlace {
     pub(super) file: usize,
     /// In bytes from its beginning, a multiple of a page.
     pub(super) offset: u64,
@@ -44,7 +44,7 @@ impl FileStore {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn write(&self, place: FilePlace, bytes: &[u8]) -> Result<(), Errno> {
+    pub(super) fn write(&self, place: ChunkPlace, bytes: &[u8]) -> Result<(), Errno> {
         self.with(place, |file| file.write_all_at(bytes, place.offset))
     }
 
@@ -52,12 +52,12 @@ impl FileStore {
     ///
     /// # Errors
     /// The system's; an end before the last byte is `EIO`.
-    pub(super) fn read(&self, place: FilePlace, bytes: &mut [u8]) -> Result<(), Errno> {
+    pub(super) fn read(&self, place: ChunkPlace, bytes: &mut [u8]) -> Result<(), Errno> {
         self.with(place, |file| file.read_exact_at(bytes, place.offset))
     }
 
     /// Tries once more without direct I/O, which some file systems refuse for some transfers.
-    fn with(&self, place: FilePlace, mut body: impl FnMut(&File) -> io::Result<()>) -> Result<(), Errno> {
+    fn with(&self, place: ChunkPlace, mut body: impl FnMut(&File) -> io::Result<()>) -> Result<(), Errno> {
         let file = self.files.get(place.file).ok_or(Errno::BADF)?;
         let Err(first) = body(file) else { return Ok(()) };
         let is_direct = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
@@ -141,12 +141,12 @@ mod tests {
         let bytes = &mut memory[skew..skew + 2 * PAGE];
         for (file, offset) in [(0, 0), (1, PAGE as u64), (0, 8 * PAGE as u64)] {
             bytes.fill(file as u8 + offset as u8 + 1);
-            store.write(FilePlace { file, offset }, bytes).expect("written");
+            store.write(ChunkPlace { file, offset }, bytes).expect("written");
             bytes.fill(0);
-            store.read(FilePlace { file, offset }, bytes).expect("read");
+            store.read(ChunkPlace { file, offset }, bytes).expect("read");
             assert!(bytes.iter().all(|byte| *byte == file as u8 + offset as u8 + 1));
         }
-        let behind = FilePlace { file: 0, offset: 1 << 30 };
+        let behind = ChunkPlace { file: 0, offset: 1 << 30 };
         assert_eq!(store.read(behind, bytes), Err(Errno::IO), "nothing was written there");
         let named = unlinked(&folder, 0).expect("a file");
         assert!(named.metadata().is_ok() && std::fs::read_dir(&folder).expect("a folder").count() == 0);
