@@ -17,7 +17,7 @@ use crate::vocabulary::moves::{MoveRefusal, Moved};
 
 /// A handle's worth of memory, and the parts of it in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedMemory {
+pub struct OccupiedMemory {
     /// All of it, by address.
     pub range: Range<u64>,
     /// The parts that blocks use, in order.
@@ -26,7 +26,7 @@ pub struct UsedMemory {
 
 impl<G: Gpu> Manager<G> {
     /// The memory of handles that blocks in a range lie on.
-    pub fn used_memory(&self, range: &Range<u64>) -> Vec<UsedMemory> {
+    pub fn used_memory(&self, range: &Range<u64>) -> Vec<OccupiedMemory> {
         let (mut next, mut found) = (range.start, Vec::new());
         while next < range.end {
             let state = self.lock();
@@ -36,7 +36,7 @@ impl<G: Gpu> Manager<G> {
                 continue;
             };
             next = handle.range.end;
-            found.push(UsedMemory { parts: ledger.occupied_parts(&handle.range), range: handle.range });
+            found.push(OccupiedMemory { parts: ledger.occupied_parts(&handle.range), range: handle.range });
         }
         found
     }

@@ -20,6 +20,9 @@ use crate::moves::paused::Undrained;
 use crate::moves::{Migrations, pin_reason};
 use crate::{physical, process, registry};
 
+/// How long the library's own copies may take to be seen done.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// Why a process was not paused. Nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PauseError {
@@ -201,6 +204,10 @@ fn give_back() {
 fn leave_for_files(moves: &Migrations, folder: &Path, progress: &FileProgress) -> Result<Paused, PauseError> {
     let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
     let stored = StoredPause::write(folder, &wanted, progress)?;
+    // The copies were waited for by other threads, and one of them may have failed on the way.
+    for manager in registry::all() {
+        moves.drain(manager, Instant::now() + SETTLED).map_err(undrained)?;
+    }
     let mut paused = Paused::default();
     paused.in_files = stored.put_away(|_, bytes, why| {
         // Blocks that are free already lie nowhere.

@@ -5,14 +5,8 @@
 //! mappings; it is never idle, so no request gets its addresses; it has the name of no memory, and
 //! counts as none.
 
-use wm_driver::Handle;
-
-use super::Ledger;
-use super::keys::HandleKey;
+use super::{HandleKey, Ledger};
 use crate::vocabulary::plan::{Steps, Undo};
-
-/// The name of no memory.
-pub(crate) const NO_MEMORY: Handle = Handle(0);
 
 impl Ledger {
     /// The handle has no memory from now on, or has some again.

@@ -34,13 +34,12 @@ use std::ops::Range;
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
-pub(crate) use away::NO_MEMORY;
 pub(crate) use extent::Mapping;
 pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};
 pub(crate) use kept::KeptNumber;
 pub(crate) use keys::HandleKey;
-pub(crate) use occupied::{FormerMemory, OccupiedHandle};
+pub(crate) use occupied::{FormerMemory, NO_MEMORY, OccupiedHandle};
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;

@@ -6,6 +6,9 @@ use wm_driver::{Handle, Tier};
 
 use super::keys::HandleKey;
 
+/// The name of no memory.
+pub(crate) const NO_MEMORY: Handle = Handle(0);
+
 /// A handle with blocks on it.
 #[derive(Debug, Clone)]
 pub(crate) struct OccupiedHandle {

@@ -21,7 +21,7 @@ use wm_driver::lock;
 use super::dump::Dumps;
 use super::exit_reply::ExitReply;
 use super::server::EndpointServer;
-use super::{ChangeRequest, Source, run, signal, socket};
+use super::{ChangeRequest, PauseRequest, Source, run, signal, socket};
 use wm_sockets::private_folder;
 
 /// A source that counts the questions, and can be told to be large or to panic.

@@ -99,7 +99,7 @@ pub(super) struct StoredPause {
 #[derive(Debug, Clone)]
 pub(super) struct WantedMemory {
     pub(super) device: CUdevice,
-    pub(super) used: wm_memory::UsedMemory,
+    pub(super) used: wm_memory::OccupiedMemory,
     pub(super) last_use: Option<u64>,
 }
 
@@ -298,7 +298,7 @@ impl StoredPause {
         };
         let threads = if how == Transferring::AtExit { 1 } else { THREADS.min(chunks.len()) };
         let others = (1..threads).map(|_| &work);
-        thread::beside(c"wmshim-files", STACK, others, &work);
+        thread::beside(c"wmshim-files", STACK, others, work);
         let failure = *lock(&failure);
         let ended = next.load(Relaxed) >= chunks.len();
         failure.or((!ended).then_some(FileFailure::Exiting)).map_or(Ok(()), Err)
