@@ -117,7 +117,7 @@ fn what_cannot_be_paused_is_an_error_that_says_why() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(stderr(&output).contains(part), "{arguments:?}: {}", stderr(&output));
     }
-    let wrong = run(&program, &["pause", &pid, "--to", "moon"]);
+    let wrong = run(&program, &["pause", &pid, "--deadline", "moon"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
     drop(program.end("exit"));
 }

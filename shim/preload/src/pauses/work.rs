@@ -243,6 +243,10 @@ pub(super) fn resume_from_files(
 ) -> (CameBack, Resumed) {
     let came = GATE.open_if(|| {
         let came = stored.come_back(progress, how);
+        // As above: other threads have waited for the copies.
+        for manager in registry::all() {
+            let _seen = moves.drain(manager, Instant::now() + SETTLED);
+        }
         let is_all = came.is_all();
         (came, is_all)
     });
