@@ -10,6 +10,7 @@
 //! | [`policy`] | the rules of one process: which blocks are shared, and when |
 //! | [`cache`] | the verdicts that the user's processes keep for each other |
 //! | [`broker`] | the holders of each chunk, as a state machine |
+//! | [`turns`] | which process gives way when a GPU is too small for two: a state machine, too |
 //! | [`protocol`] | the packets between processes and the broker |
 //! | [`client`] | a process as the broker's client: leases, one connection, its errors |
 //! | [`server`] | the broker as a process: sockets, descriptors, its place in the user's folder |
@@ -26,3 +27,4 @@ pub mod policy;
 pub mod protocol;
 pub mod readers;
 pub mod server;
+pub mod turns;

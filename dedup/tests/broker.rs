@@ -1,6 +1,7 @@
 //! Hazard (use after free): the broker gives a chunk back while a client maps it, or keeps it
 //! after its last client. A lease that is renewed for the wrong client and a table that grows
-//! without end are the same fault in the broker's books.
+//! without end are the same fault in the broker's books. A client that waits for ever while another
+//! one has the bytes is one of its promises that is broken.
 //!
 //! Random clients against a model that is a list of leases and nothing else.
 
@@ -26,6 +27,7 @@ enum Step {
     LookUp(usize, u8),
     Release(usize, usize),
     Forge(usize, u64),
+    Arrivals(usize, usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -36,14 +38,18 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..8_usize, 0..10_u8).prop_map(|(client, name)| Step::LookUp(client, name)),
         5 => (0..8_usize, 0..40_usize).prop_map(|(client, lease)| Step::Release(client, lease)),
         1 => (0..8_usize, any::<u64>()).prop_map(|(client, lease)| Step::Forge(client, lease)),
+        2 => (0..8_usize, 0..4_usize).prop_map(|(client, most)| Step::Arrivals(client, most)),
     ]
 }
 
 /// Live clients, and live leases with their client and chunk. A chunk is there if a lease of it is.
+/// The leases that wait have no chunk; they are told once when one comes.
 #[derive(Default)]
 struct Model {
     clients: Vec<ClientNumber>,
     leases: Vec<(LeaseNumber, ClientNumber, u8)>,
+    waiting: Vec<(LeaseNumber, ClientNumber, u8, bool)>,
+    arrived: Vec<(ClientNumber, u8)>,
 }
 
 impl Model {
@@ -54,9 +60,23 @@ impl Model {
         names
     }
 
-    fn may_lease(&self, client: ClientNumber) -> bool {
+    fn leases_of(&self, client: ClientNumber) -> usize {
         let own = self.leases.iter().filter(|(_, owner, _)| *owner == client).count();
-        self.clients.contains(&client) && own < LIMITS.leases_of_one && self.leases.len() < LIMITS.leases
+        own + self.waiting.iter().filter(|(_, owner, ..)| *owner == client).count()
+    }
+
+    fn all_leases(&self) -> usize {
+        self.leases.len() + self.waiting.len()
+    }
+
+    fn may_lease(&self, client: ClientNumber) -> bool {
+        self.clients.contains(&client)
+            && self.leases_of(client) < LIMITS.leases_of_one
+            && self.all_leases() < LIMITS.leases
+    }
+
+    fn is_wanted_beside(&self, client: ClientNumber, name: u8) -> bool {
+        self.waiting.iter().any(|(_, owner, wanted, _)| *owner != client && *wanted == name)
     }
 }
 
@@ -94,6 +114,9 @@ impl Run {
             Step::Forge(client, lease) => {
                 self.client(client).into_iter().for_each(|client| self.release(client, LeaseNumber(lease)));
             }
+            Step::Arrivals(client, most) => {
+                self.client(client).into_iter().for_each(|client| self.ask_for_arrivals(client, most));
+            }
         }
     }
 
@@ -108,6 +131,20 @@ impl Run {
         self.broker.gone(client);
         self.model.clients.retain(|live| *live != client);
         self.model.leases.retain(|(_, owner, _)| *owner != client);
+        self.model.waiting.retain(|(_, owner, ..)| *owner != client);
+        self.model.arrived.retain(|(owner, _)| *owner != client);
+    }
+
+    fn ask_for_arrivals(&mut self, client: ClientNumber, most: usize) {
+        let told = self.broker.arrivals(client, most);
+        let all = self.model.arrived.iter().filter(|(owner, _)| *owner == client).count();
+        assert_eq!(told.len(), all.min(most));
+        for name_of_it in told {
+            let is_it =
+                |(owner, number): &(ClientNumber, u8)| *owner == client && name(*number) == name_of_it;
+            let at = self.model.arrived.iter().position(is_it).expect("it has come for this client");
+            self.model.arrived.swap_remove(at);
+        }
     }
 
     fn grant(&mut self, lease: LeaseNumber, client: ClientNumber, name: u8) {
@@ -131,6 +168,11 @@ impl Run {
                 assert!(chunks.len() < LIMITS.chunks);
                 self.grant(lease, client, number);
                 self.descriptors.push((number, weak));
+                let waiting = self.model.waiting.iter_mut();
+                for (_, owner, _, is_told) in waiting.filter(|it| it.2 == number && !it.3) {
+                    *is_told = true;
+                    self.model.arrived.push((*owner, number));
+                }
             }
         }
     }
@@ -138,8 +180,16 @@ impl Run {
     fn look_up(&mut self, client: ClientNumber, number: u8) {
         let is_there = self.model.chunks().contains(&number);
         match self.broker.look_up(client, &name(number)) {
-            LookUpOutcome::Unknown => assert!(!is_there),
-            LookUpOutcome::Full => assert!(is_there && !self.model.may_lease(client)),
+            LookUpOutcome::Wanted => {
+                assert!(!is_there && self.model.is_wanted_beside(client, number));
+            }
+            LookUpOutcome::Waiting(lease) => {
+                assert!(!is_there && !self.model.is_wanted_beside(client, number));
+                assert!(self.model.may_lease(client) && !self.granted.contains(&lease));
+                self.granted.push(lease);
+                self.model.waiting.push((lease, client, number, false));
+            }
+            LookUpOutcome::Full => assert!(!self.model.may_lease(client)),
             LookUpOutcome::Found(lease, descriptor) => {
                 assert!(is_there && self.model.may_lease(client));
                 assert_eq!(*descriptor, number, "the chunk of another name");
@@ -149,15 +199,16 @@ impl Run {
     }
 
     fn release(&mut self, client: ClientNumber, lease: LeaseNumber) {
-        let before = self.model.leases.len();
+        let before = self.model.all_leases();
         self.model.leases.retain(|(live, owner, _)| (*live, *owner) != (lease, client));
-        assert_eq!(self.broker.release(client, lease), self.model.leases.len() < before);
+        self.model.waiting.retain(|(live, owner, ..)| (*live, *owner) != (lease, client));
+        assert_eq!(self.broker.release(client, lease), self.model.all_leases() < before);
     }
 
     fn check(&self) {
         let chunks = self.model.chunks();
         assert_eq!(self.broker.clients(), self.model.clients.len());
-        assert_eq!(self.broker.leases(), self.model.leases.len());
+        assert_eq!(self.broker.leases(), self.model.all_leases());
         assert_eq!(self.broker.chunks(), chunks.len());
         let open: Vec<_> = self.descriptors.iter().filter(|(_, weak)| weak.strong_count() > 0).collect();
         assert_eq!(open.len(), chunks.len(), "a descriptor is open for each chunk and for nothing else");
@@ -168,8 +219,7 @@ impl Run {
             .fold((0, 0), |sum, device| (sum.0 + device.chunks, sum.1 + device.leases));
         assert_eq!(by_device, (chunks.len() as u64, self.model.leases.len() as u64));
         for client in &self.joined {
-            let own = self.model.leases.iter().filter(|(_, owner, _)| owner == client).count();
-            assert_eq!(self.broker.leases_of(*client), own);
+            assert_eq!(self.broker.leases_of(*client), self.model.leases_of(*client));
         }
     }
 }

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use wm_dedup::chunk::{ChunkName, Fingerprint};
-use wm_dedup::client::{BrokerHome, Client, ConnectError, Lease, LinkError, OfferAnswer, StartError};
+use wm_dedup::client::{
+    BrokerHome, Client, ConnectError, Lease, LinkError, LookUpAnswer, OfferAnswer, StartError,
+};
 use wm_dedup::protocol::SOCKET;
 use wm_sockets::descriptor::Descriptor;
 
@@ -54,9 +56,47 @@ fn offer(client: &mut Client, number: u64) -> OfferAnswer {
     client.offer(&[(name(number), file.as_fd())]).expect("an answer")[0]
 }
 
+/// The chunk of a name, if another process has one. This process does not wait for it.
 fn look_up(client: &mut Client, number: u64) -> Option<(Lease, u64)> {
-    let mut found = client.look_up(&[name(number)]).expect("an answer");
-    found.remove(0).map(|(lease, file)| (lease, said(&file)))
+    match client.look_up(&[name(number)]).expect("an answer").remove(0) {
+        LookUpAnswer::Chunk(lease, file) => Some((lease, said(&file))),
+        LookUpAnswer::Waiting(lease) => {
+            client.release(&[lease]);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Hazard (process crash): a process that is alone with its bytes is asked to give them, or
+/// is never told that another one has them.
+#[test]
+fn a_process_that_waits_is_told_when_another_one_has_the_bytes() {
+    let mut stage = stage();
+    let (mut one, mut other) = (stage.client(), stage.client());
+    let waiting = |answer: LookUpAnswer| match answer {
+        LookUpAnswer::Waiting(lease) => lease,
+        answer => panic!("{answer:?}"),
+    };
+    let ask = |client: &mut Client| client.look_up(&[name(1)]).expect("an answer").remove(0);
+    let lease = waiting(ask(&mut one));
+    let twice = waiting(ask(&mut one));
+    one.release(&[twice]);
+    assert!(one.arrivals().expect("an answer").is_empty());
+    assert!(matches!(ask(&mut other), LookUpAnswer::Wanted), "the first one waits");
+    assert!(matches!(offer(&mut other, 1), OfferAnswer::Accepted(_)));
+    assert_eq!(one.arrivals().expect("an answer"), [name(1)]);
+    assert!(one.arrivals().expect("an answer").is_empty(), "it is told once");
+    one.release(&[lease]);
+    assert_eq!(look_up(&mut one, 1).map(|(_, said)| said), Some(1));
+    // A broker that is lost has forgotten what the process waits for.
+    waiting(one.look_up(&[name(2)]).expect("an answer").remove(0));
+    stage.kill();
+    assert!(one.look_up(&[name(3)]).is_err());
+    until_due(&one);
+    assert!(one.reconnect(|_, _| None));
+    stage.brokers.extend(one.broker());
+    assert_eq!(one.arrivals().expect("an answer"), [name(2)]);
 }
 
 /// As the programs of one job do.

@@ -1,6 +1,8 @@
 //! Hazard (corrupt input): a message is decoded as another one, or bytes from an arbitrary process
 //! end the process that reads them.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wm_dedup::broker::LeaseNumber;
@@ -9,6 +11,7 @@ use wm_dedup::protocol::{
     BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LONGEST, LookedUp, NOTES,
     Offered, RELEASES, REPORTED, Role,
 };
+use wm_dedup::turns::message::{GPUS, GpuUse, TurnOrder, TurnPhase, TurnReport, TurnTask};
 
 fn name() -> impl Strategy<Value = ChunkName> {
     (any::<[u8; 16]>(), any::<u128>())
@@ -16,11 +19,11 @@ fn name() -> impl Strategy<Value = ChunkName> {
 }
 
 fn lease() -> impl Strategy<Value = LeaseNumber> {
-    (1..u64::MAX).prop_map(LeaseNumber)
+    (1..(1_u64 << 63) - 1).prop_map(LeaseNumber)
 }
 
 fn request() -> impl Strategy<Value = BrokerRequest> {
-    let role = prop_oneof![Just(Role::User), Just(Role::Observer)];
+    let role = prop_oneof![Just(Role::User), Just(Role::Observer), Just(Role::Member)];
     prop_oneof![
         (any::<u32>(), role).prop_map(|(version, role)| BrokerRequest::Hello { version, role }),
         vec(name(), 1..=BATCH).prop_map(BrokerRequest::Offer),
@@ -28,7 +31,48 @@ fn request() -> impl Strategy<Value = BrokerRequest> {
         vec(lease(), 1..=RELEASES).prop_map(BrokerRequest::Release),
         Just(BrokerRequest::Report),
         (any::<bool>(), vec(name(), 0..=NOTES)).prop_map(|(anew, names)| BrokerRequest::Note { anew, names }),
+        Just(BrokerRequest::Arrivals),
+        turn_report().prop_map(BrokerRequest::Turn),
     ]
+}
+
+fn time() -> impl Strategy<Value = Duration> {
+    any::<u64>().prop_map(Duration::from_micros)
+}
+
+fn turn_report() -> impl Strategy<Value = TurnReport> {
+    let gpu = (any::<[u8; 16]>(), any::<[u64; 4]>())
+        .prop_map(|(gpu, [present, missing, free, given])| GpuUse { gpu, present, missing, free, given });
+    let phase = prop_oneof![
+        Just(TurnPhase::Running),
+        Just(TurnPhase::Leaving),
+        Just(TurnPhase::Away),
+        Just(TurnPhase::Coming)
+    ];
+    (any::<[u64; 4]>(), phase, time(), time(), vec(gpu, 0..=GPUS)).prop_map(
+        |([done, giving, ask, short], phase, idle, moved, gpus)| TurnReport {
+            done,
+            giving,
+            ask,
+            phase,
+            idle,
+            moved,
+            short,
+            gpus,
+        },
+    )
+}
+
+fn turn_order() -> impl Strategy<Value = TurnOrder> {
+    let bytes = vec((any::<[u8; 16]>(), any::<u64>()), 0..=GPUS);
+    let task = prop_oneof![
+        Just(TurnTask::Wait),
+        Just(TurnTask::Report),
+        (time(), bytes).prop_map(|(after, bytes)| TurnTask::GiveWay { after, bytes }),
+        Just(TurnTask::Stay),
+        any::<(u64, bool)>().prop_map(|(ask, is_last)| TurnTask::Come { ask, is_last }),
+    ];
+    (any::<u64>(), task).prop_map(|(number, task)| TurnOrder { number, task })
 }
 
 fn report() -> impl Strategy<Value = BrokerReport> {
@@ -51,7 +95,12 @@ fn report() -> impl Strategy<Value = BrokerReport> {
 fn answer() -> impl Strategy<Value = BrokerAnswer> {
     let offered =
         prop_oneof![lease().prop_map(Offered::Accepted), Just(Offered::Present), Just(Offered::Full)];
-    let found = prop_oneof![lease().prop_map(LookedUp::Chunk), Just(LookedUp::Unknown), Just(LookedUp::Full)];
+    let found = prop_oneof![
+        lease().prop_map(LookedUp::Chunk),
+        Just(LookedUp::Wanted),
+        lease().prop_map(LookedUp::Waiting),
+        Just(LookedUp::Full)
+    ];
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(version, process)| BrokerAnswer::Hello { version, process }),
         vec(offered, 1..=BATCH).prop_map(BrokerAnswer::Offered),
@@ -60,6 +109,8 @@ fn answer() -> impl Strategy<Value = BrokerAnswer> {
         report().prop_map(BrokerAnswer::Report),
         Just(BrokerAnswer::Refused),
         vec(any::<u32>(), 0..=NOTES).prop_map(BrokerAnswer::Noted),
+        vec(name(), 0..=NOTES).prop_map(BrokerAnswer::Arrived),
+        turn_order().prop_map(BrokerAnswer::Turn),
     ]
 }
 
@@ -82,7 +133,7 @@ proptest! {
 
     /// A packet that is understood is within the limits, and is encoded as the same bytes.
     #[test]
-    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..9_u8, count in 0..40_u8) {
+    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..11_u8, count in 0..40_u8) {
         let mut likely = vec![kind, 0, 0, 0, count, 0, 0, 0];
         likely.extend(&bytes);
         for bytes in [&bytes, &likely] {

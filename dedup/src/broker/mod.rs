@@ -2,29 +2,27 @@
 //!
 //! A client is a connection. It holds chunks by leases, and its leases go with it. A chunk lives
 //! from the offer that brought it until its last lease goes; then its descriptor (`D`) is dropped.
+//! A lease may also wait for a chunk, which no client offers before a second one has the bytes.
 //!
 //! Invariants:
-//! * A chunk has at least one lease; each lease is one client's, and of a chunk that is there.
+//! * A chunk has at least one lease; each lease is one client's, and of a chunk that is there, or
+//!   of a name that the client waits for.
 //! * A lease is never given twice by one broker. A request that names another client's lease, or
 //!   one that never was, has no effect.
 //! * Each number stays within [`Limits`]. A limit that is reached is an answer.
 
 mod chunks;
 mod notes;
+mod numbers;
+mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::chunk::ChunkName;
 use chunks::ChunkTable;
 use notes::Notes;
-
-/// One use of a chunk by one client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseNumber(pub u64);
-
-/// A client, for as long as it is connected. Not given again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientNumber(u64);
+pub use numbers::{ClientNumber, LeaseNumber};
+use waiting::WaitingClients;
 
 /// How much the broker takes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +53,10 @@ pub enum OfferOutcome {
 pub enum LookUpOutcome<D> {
     /// The chunk, and the asking client's use of it.
     Found(LeaseNumber, D),
-    /// There is no chunk of that name.
-    Unknown,
+    /// There is no chunk of that name, and another client waits for one.
+    Wanted,
+    /// There is none, and no other client has asked for it: the asking client waits from now on.
+    Waiting(LeaseNumber),
     /// A limit is reached.
     Full,
 }
@@ -70,13 +70,23 @@ pub struct DeviceUse {
     pub leases: u64,
 }
 
+/// What a lease is of.
+#[derive(Debug, Clone, Copy)]
+enum Leased {
+    /// The chunk at this place.
+    Chunk(usize),
+    /// A chunk that has not come.
+    Awaited(ChunkName),
+}
+
 /// The state. `D` stands for a chunk: a descriptor, shared with answers that are under way.
 #[derive(Debug)]
 pub struct Broker<D> {
     limits: Limits,
-    /// Leases of each client, and the places of their chunks.
-    clients: HashMap<ClientNumber, HashMap<LeaseNumber, usize>>,
+    /// Leases of each client.
+    clients: HashMap<ClientNumber, HashMap<LeaseNumber, Leased>>,
     chunks: ChunkTable<D>,
+    waiting: WaitingClients,
     notes: Notes,
     leases: usize,
     last_client: u64,
@@ -90,6 +100,7 @@ impl<D: Clone> Broker<D> {
             limits,
             clients: HashMap::new(),
             chunks: ChunkTable::default(),
+            waiting: WaitingClients::default(),
             notes: Notes::default(),
             leases: 0,
             last_client: 0,
@@ -110,10 +121,10 @@ impl<D: Clone> Broker<D> {
 
     /// A client is gone, and its leases with it. An unknown client has no effect.
     pub fn gone(&mut self, client: ClientNumber) {
-        for place in self.clients.remove(&client).unwrap_or_default().into_values() {
-            self.leases -= 1;
-            self.chunks.leave(place);
+        for (lease, leased) in self.clients.remove(&client).unwrap_or_default() {
+            self.end(lease, leased);
         }
+        self.waiting.forget(client);
         self.notes.forget(client);
     }
 
@@ -145,25 +156,39 @@ impl<D: Clone> Broker<D> {
             return OfferOutcome::Full;
         }
         let place = self.chunks.insert(name, descriptor);
-        OfferOutcome::Accepted(self.lease(client, place))
+        self.waiting.arrived(&name);
+        OfferOutcome::Accepted(self.lease(client, Leased::Chunk(place)))
     }
 
-    /// A client asks for the chunk of this name, to use it.
+    /// A client that has a chunk of this name asks for another one's, to use it instead.
     pub fn look_up(&mut self, client: ClientNumber, name: &ChunkName) -> LookUpOutcome<D> {
-        let Some(place) = self.chunks.place(name) else { return LookUpOutcome::Unknown };
+        let place = self.chunks.place(name);
+        if place.is_none() && self.waiting.is_wanted_beside(client, name) {
+            return LookUpOutcome::Wanted;
+        }
         if !self.may_lease(client) {
             return LookUpOutcome::Full;
         }
+        let Some(place) = place else {
+            let lease = self.lease(client, Leased::Awaited(*name));
+            self.waiting.add(client, lease, *name);
+            return LookUpOutcome::Waiting(lease);
+        };
         let descriptor = self.chunks.enter(place);
-        LookUpOutcome::Found(self.lease(client, place), descriptor)
+        LookUpOutcome::Found(self.lease(client, Leased::Chunk(place)), descriptor)
     }
 
-    /// A client uses a chunk no longer. False: it has no such lease.
+    /// Names that a client waits for, and of which chunks were offered since it asked last; at most
+    /// `most`. The client's leases stay.
+    pub fn arrivals(&mut self, client: ClientNumber, most: usize) -> Vec<ChunkName> {
+        self.waiting.arrivals(client, most)
+    }
+
+    /// A client uses a chunk no longer, or waits for it no longer. False: it has no such lease.
     pub fn release(&mut self, client: ClientNumber, lease: LeaseNumber) -> bool {
         let held = self.clients.get_mut(&client).and_then(|leases| leases.remove(&lease));
-        let Some(place) = held else { return false };
-        self.leases -= 1;
-        self.chunks.leave(place);
+        let Some(leased) = held else { return false };
+        self.end(lease, leased);
         true
     }
 
@@ -177,14 +202,21 @@ impl<D: Clone> Broker<D> {
         self.chunks.len()
     }
 
-    /// Leases of all clients.
+    /// Leases of all clients, also those that wait.
     pub fn leases(&self) -> usize {
         self.leases
     }
 
-    /// Leases of one client; 0 if it is not known.
+    /// Leases of one client, also those that wait; 0 if it is not known.
     pub fn leases_of(&self, client: ClientNumber) -> usize {
         self.clients.get(&client).map_or(0, HashMap::len)
+    }
+
+    /// Chunks that one client uses; 0 if it is not known. Those that it waits for do not count. The
+    /// time grows with their number.
+    pub fn uses_of(&self, client: ClientNumber) -> usize {
+        let leases = self.clients.get(&client).into_iter().flat_map(HashMap::values);
+        leases.filter(|leased| matches!(leased, Leased::Chunk(_))).count()
     }
 
     /// The chunks of each device, by its UUID. The time grows with the number of chunks.
@@ -205,11 +237,20 @@ impl<D: Clone> Broker<D> {
     }
 
     /// The next lease, of a client that [`may_lease`](Self::may_lease).
-    fn lease(&mut self, client: ClientNumber, place: usize) -> LeaseNumber {
+    fn lease(&mut self, client: ClientNumber, leased: Leased) -> LeaseNumber {
         self.last_lease += 1;
         let lease = LeaseNumber(self.last_lease);
-        self.clients.entry(client).or_default().insert(lease, place);
+        self.clients.entry(client).or_default().insert(lease, leased);
         self.leases += 1;
         lease
+    }
+
+    /// A lease is its client's no longer.
+    fn end(&mut self, lease: LeaseNumber, leased: Leased) {
+        self.leases -= 1;
+        match leased {
+            Leased::Chunk(place) => self.chunks.leave(place),
+            Leased::Awaited(name) => self.waiting.remove(lease, &name),
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::ClientNumber;
+use super::numbers::ClientNumber;
 use crate::chunk::ChunkName;
 
 /// Each client's names, and all clients' by name.

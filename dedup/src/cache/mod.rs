@@ -1,66 +1,55 @@
-//! Verdicts that the user's processes keep for each other, in one file of the user's cache folder.
+//! Writers that the user's processes found against their proof, kept for each other in one file of
+//! the user's cache folder.
 //!
 //! The file is replaced as a whole, under a lock beside it: a writer reads the file, merges, writes
 //! a new file and renames it. So readers need no lock, a process that is killed leaves the old file
-//! or the new one, and no process loses another one's verdicts. No process waits: if another one
+//! or the new one, and no process loses another one's writers. No process waits: if another one
 //! holds the lock, the caller adds later. The file is not forced to the disk: after a loss of power
 //! it may be damaged, and damaged records are not believed.
 //!
-//! A cache is a hint. A reader that is wrong there costs a fault or a private copy, a writer that
-//! is wrong a private copy; no byte of any process's memory depends on it.
+//! A cache is a hint. A writer that is wrong there costs memory that is not shared; no byte of any
+//! process's memory depends on it.
 //!
-//! The file holds at most 65,536 parameters. Beyond that the oldest readers are dropped; writers
-//! only if there are no readers left.
+//! The file holds at most 65,536 parameters. Beyond that the oldest are dropped.
 
+mod file;
+mod known_writers;
 mod record;
-mod verdicts;
+mod results;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use thiserror::Error;
-use wm_trust::{folder, user};
+use rustix::fs::{FlockOperation, OFlags};
+use wm_trust::folder;
 
-pub use verdicts::{KeptVerdict, Verdicts};
+pub use file::CacheError;
+use file::open;
+pub use known_writers::KnownWriters;
+pub use results::ResultsCache;
 
 /// Parameters that a file holds.
 const MOST: usize = 1 << 16;
 const MOST_BYTES: usize = record::HEAD.len() + MOST * record::RECORD_BYTES;
 
-/// Why verdicts could not be read or added. Everything goes on without them.
-#[derive(Debug, Error)]
-pub enum CacheError {
-    /// Another process adds just now: try again later.
-    #[error("another process holds the lock")]
-    Busy,
-    /// The file is no regular file of this user's.
-    #[error("it is no regular file of this user's")]
-    Foreign,
-    /// The system refused.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// The file. It is opened by the methods only.
 #[derive(Debug, Clone)]
-pub struct VerdictCache {
+pub struct WriterCache {
     folder: PathBuf,
 }
 
-impl VerdictCache {
+impl WriterCache {
     /// In this folder, which is made, for the user alone, when something is added.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// The stored verdicts, without damaged ones; none, if there is no file.
+    /// The stored writers, without damaged records; none, if there is no file.
     ///
     /// # Errors
     /// The file cannot be read, or is not this user's.
-    pub fn load(&self) -> Result<Verdicts, CacheError> {
+    pub fn load(&self) -> Result<KnownWriters, CacheError> {
         match folder::check(&self.folder)
             .map_err(CacheError::from)
             .and_then(|()| open(&self.path(""), OFlags::RDONLY))
@@ -70,17 +59,19 @@ impl VerdictCache {
                 file.take(MOST_BYTES as u64).read_to_end(&mut bytes)?;
                 Ok(record::decode(&bytes))
             }
-            Err(CacheError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Verdicts::default()),
+            Err(CacheError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(KnownWriters::default())
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// Adds verdicts to the stored ones, and returns all of them.
+    /// Adds writers to the stored ones, and returns all of them.
     ///
     /// # Errors
     /// [`CacheError::Busy`] while another process or thread adds; else the files cannot be written,
     /// or are not this user's. The file is unchanged then.
-    pub fn add(&self, news: &Verdicts) -> Result<Verdicts, CacheError> {
+    pub fn add(&self, news: &KnownWriters) -> Result<KnownWriters, CacheError> {
         folder::make(&self.folder)?;
         folder::check(&self.folder)?;
         let _locked = CacheLock::acquire(&self.path(".lock"))?;
@@ -105,17 +96,8 @@ impl VerdictCache {
     /// Versions of the format have files of their own, so that they do not take turns in replacing
     /// each other's.
     fn path(&self, suffix: &str) -> PathBuf {
-        self.folder.join(format!("readers-1{suffix}"))
+        self.folder.join(format!("writers-1{suffix}"))
     }
-}
-
-/// Opens a regular file of this user: no link, and no file that could block.
-fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?);
-    let found = file.metadata()?;
-    let is_ours = found.is_file() && user::is_own(found.uid());
-    if is_ours { Ok(file) } else { Err(CacheError::Foreign) }
 }
 
 /// The right to replace the file. It ends with the value, even if a child of this process has

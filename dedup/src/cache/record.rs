@@ -1,58 +1,52 @@
-//! The bytes of verdicts in a file: a head, then records of one size, each with a checksum. Numbers
+//! The bytes of writers in a file: a head, then records of one size, each with a checksum. Numbers
 //! are little-endian.
 //!
 //! | bytes of a record | |
 //! |---|---|
 //! | 0..16 | key of the function |
 //! | 16..20 | offset of the parameter |
-//! | 20..24 | launches that were the proof of a reader; 0: a writer |
-//! | 24..28 | day |
-//! | 28..36 | checksum of the 28 bytes before it, SipHash-1-3 under a key that names this format |
+//! | 20..24 | day |
+//! | 24..32 | checksum of the 24 bytes before it, SipHash-1-3 under a key that names this format |
 //!
-//! A reader believes only records with their checksum, so a damaged file yields no verdict that was
+//! A reader believes only records with their checksum, so a damaged file yields no writer that was
 //! not written. A change of the format must change [`HEAD`] and the key with it.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::verdicts::{KeptVerdict, Verdicts};
+use super::known_writers::KnownWriters;
 use crate::readers::{FunctionKey, ParameterKey};
 
-pub(super) const HEAD: [u8; 16] = *b"wmshim readers 1";
-pub(super) const RECORD_BYTES: usize = 36;
-const CHECKED_BYTES: usize = 28;
+pub(super) const HEAD: [u8; 16] = *b"wmshim writers 1";
+pub(super) const RECORD_BYTES: usize = 32;
+const CHECKED_BYTES: usize = 24;
 
 /// Of a whole file.
-pub(super) fn encode(verdicts: &Verdicts) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEAD.len() + verdicts.len() * RECORD_BYTES);
+pub(super) fn encode(writers: &KnownWriters) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD.len() + writers.len() * RECORD_BYTES);
     bytes.extend(HEAD);
-    for (parameter, verdict) in verdicts.iter() {
+    for (parameter, day) in writers.iter() {
         let start = bytes.len();
-        // A proof takes one launch at least.
-        let (proof, day) = match verdict {
-            KeptVerdict::Reader { proof, day } => (proof.max(1), day),
-            KeptVerdict::Writer { day } => (0, day),
-        };
         bytes.extend(parameter.function.0.to_le_bytes());
-        [parameter.offset, proof, day].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        [parameter.offset, day].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
         let checksum = checksum(&bytes[start..]);
         bytes.extend(checksum.to_le_bytes());
     }
     bytes
 }
 
-/// The verdicts of a file that can be believed. A file with another head has none.
-pub(super) fn decode(bytes: &[u8]) -> Verdicts {
-    let mut verdicts = Verdicts::default();
+/// The writers of a file that can be believed. A file with another head has none.
+pub(super) fn decode(bytes: &[u8]) -> KnownWriters {
+    let mut writers = KnownWriters::default();
     let records = bytes.strip_prefix(&HEAD).unwrap_or_default().chunks_exact(RECORD_BYTES);
-    for (parameter, verdict) in records.filter_map(record) {
-        verdicts.insert(parameter, verdict);
+    for (parameter, day) in records.filter_map(record) {
+        writers.insert(parameter, day);
     }
-    verdicts
+    writers
 }
 
-fn record(bytes: &[u8]) -> Option<(ParameterKey, KeptVerdict)> {
+fn record(bytes: &[u8]) -> Option<(ParameterKey, u32)> {
     let (checked, found) = bytes.split_at_checked(CHECKED_BYTES)?;
     if *found != checksum(checked).to_le_bytes() {
         return None;
@@ -60,9 +54,7 @@ fn record(bytes: &[u8]) -> Option<(ParameterKey, KeptVerdict)> {
     let (function, numbers) = checked.split_first_chunk()?;
     let number = |at: usize| Some(u32::from_le_bytes(*numbers.get(4 * at..)?.first_chunk()?));
     let (function, offset) = (FunctionKey(u128::from_le_bytes(*function)), number(0)?);
-    let (proof, day) = (number(1)?, number(2)?);
-    let verdict = if proof == 0 { KeptVerdict::Writer { day } } else { KeptVerdict::Reader { proof, day } };
-    Some((ParameterKey { function, offset }, verdict))
+    Some((ParameterKey { function, offset }, number(1)?))
 }
 
 fn checksum(bytes: &[u8]) -> u64 {

@@ -1,73 +1,64 @@
-//! Hazard: a file that is damaged, old, forged or written by two at once makes up a verdict, loses
-//! a writer, or brings the library down.
+//! Hazard (corrupt input): a file that is damaged, old, forged or written by two at once makes up a
+//! writer, loses one, or brings the library down.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::readers::{FunctionKey, Lessons, ParameterKey, ParameterVerdict};
+use crate::readers::{FunctionKey, ParameterKey};
 
 fn parameter(number: u32) -> ParameterKey {
     ParameterKey { function: FunctionKey::of(u128::from(number / 2), "kernel"), offset: number % 2 * 8 }
 }
 
-fn verdict() -> impl Strategy<Value = KeptVerdict> {
-    prop_oneof![
-        (1..200_u32, 0..9_u32).prop_map(|(proof, day)| KeptVerdict::Reader { proof, day }),
-        (0..9_u32).prop_map(|day| KeptVerdict::Writer { day }),
-    ]
+fn of(list: &[(u32, u32)]) -> KnownWriters {
+    let mut writers = KnownWriters::default();
+    list.iter().for_each(|(number, day)| writers.insert(parameter(*number), *day));
+    writers
 }
 
-fn verdicts() -> impl Strategy<Value = Verdicts> {
-    prop::collection::vec((0..12_u32, verdict()), 0..20).prop_map(|list| {
-        let mut verdicts = Verdicts::default();
-        list.into_iter().for_each(|(number, verdict)| verdicts.insert(parameter(number), verdict));
-        verdicts
-    })
+fn writers() -> impl Strategy<Value = KnownWriters> {
+    prop::collection::vec((0..12_u32, 0..9_u32), 0..20).prop_map(|list| of(&list))
 }
 
-fn merged(one: &Verdicts, other: &Verdicts) -> Verdicts {
+fn merged(one: &KnownWriters, other: &KnownWriters) -> KnownWriters {
     let mut all = one.clone();
     all.merge(other);
     all
 }
 
-fn writers(verdicts: &Verdicts) -> Vec<ParameterKey> {
-    let is_writer = |(_, verdict): &(_, KeptVerdict)| matches!(verdict, KeptVerdict::Writer { .. });
-    verdicts.iter().filter(is_writer).map(|(parameter, _)| parameter).collect()
-}
-
-/// Each verdict of `found` was written.
-fn are_of(found: &Verdicts, written: &Verdicts) -> bool {
+/// Each writer of `found` was written.
+fn are_of(found: &KnownWriters, written: &KnownWriters) -> bool {
     let written: Vec<_> = written.iter().collect();
-    found.iter().all(|verdict| written.contains(&verdict))
+    found.iter().all(|writer| written.contains(&writer))
 }
 
 proptest! {
     #[test]
-    fn neither_order_nor_repetition_matters(a in verdicts(), b in verdicts(), c in verdicts()) {
+    fn neither_order_nor_repetition_matters(a in writers(), b in writers(), c in writers()) {
         prop_assert_eq!(merged(&a, &b), merged(&b, &a));
         prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
         prop_assert_eq!(merged(&a, &a), a.clone());
-        let all = writers(&merged(&a, &b));
-        prop_assert!(writers(&a).iter().chain(&writers(&b)).all(|writer| all.contains(writer)));
+        let all: Vec<_> = merged(&a, &b).iter().map(|(parameter, _)| parameter).collect();
+        prop_assert!(a.iter().chain(b.iter()).all(|(writer, _)| all.contains(&writer)));
     }
 
     #[test]
-    fn what_is_written_is_read(a in verdicts()) {
+    fn what_is_written_is_read(a in writers()) {
         prop_assert_eq!(record::decode(&record::encode(&a)), a);
     }
 
     #[test]
-    fn no_bytes_make_up_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..400), headed in any::<bool>()) {
+    fn no_bytes_make_up_a_writer(bytes in prop::collection::vec(any::<u8>(), 0..400), headed in any::<bool>()) {
         let bytes = if headed { [&record::HEAD[..], &bytes].concat() } else { bytes };
         prop_assert!(record::decode(&bytes).is_empty());
     }
 
     #[test]
-    fn damage_takes_verdicts_and_makes_none(
-        a in verdicts(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 0..6),
+    fn damage_takes_writers_and_makes_none(
+        a in writers(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 0..6),
         cut in any::<prop::sample::Index>(), moved in any::<Option<prop::sample::Index>>(),
     ) {
         let mut bytes = record::encode(&a);
@@ -78,15 +69,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_dropped_is_old_and_no_writer_while_there_are_readers(a in verdicts(), most in 0..14_usize) {
+    fn what_is_dropped_is_old(a in writers(), most in 0..14_usize) {
         let mut rest = a.clone();
         rest.trim(most);
         prop_assert_eq!(rest.len(), a.len().min(most));
         prop_assert!(are_of(&rest, &a));
         let kept = |parameter| rest.iter().any(|(known, _)| known == parameter);
-        let age = |verdict| match verdict { KeptVerdict::Reader { day, .. } => (0, day), KeptVerdict::Writer { day } => (1, day) };
-        let dropped = a.iter().filter(|(parameter, _)| !kept(*parameter)).map(|(_, verdict)| age(verdict)).max();
-        let least = rest.iter().map(|(_, verdict)| age(verdict)).min();
+        let dropped = a.iter().filter(|(parameter, _)| !kept(*parameter)).map(|(_, day)| day).max();
+        let least = rest.iter().map(|(_, day)| day).min();
         prop_assert!(dropped.is_none() || least.is_none() || dropped <= least);
     }
 }
@@ -101,8 +91,8 @@ impl Folder {
         Self(folder)
     }
 
-    fn cache(&self) -> VerdictCache {
-        VerdictCache::new(&self.0.join("below"))
+    fn cache(&self) -> WriterCache {
+        WriterCache::new(&self.0.join("below"))
     }
 }
 
@@ -112,47 +102,23 @@ impl Drop for Folder {
     }
 }
 
-fn of(list: &[(u32, KeptVerdict)]) -> Verdicts {
-    let mut verdicts = Verdicts::default();
-    list.iter().for_each(|(number, verdict)| verdicts.insert(parameter(*number), *verdict));
-    verdicts
-}
-
 #[test]
 fn what_is_added_is_there_for_the_next() {
     let folder = Folder::new("added");
     let cache = folder.cache();
     assert!(cache.load().expect("no file is no error").is_empty());
-    let lessons = Lessons {
-        readers: vec![parameter(1)],
-        writers: vec![parameter(2), parameter(3)],
-        certain: vec![parameter(2)],
-        reversed: Vec::new(),
-    };
-    let first = Verdicts::learned(&lessons, 64, 100);
-    assert_eq!(first.len(), 2, "a writer that is doubtful is this process's own");
+    let first = KnownWriters::found(&[parameter(1), parameter(2)], 100);
     assert_eq!(cache.add(&first).expect("a new file"), first);
-    let second =
-        of(&[(1, KeptVerdict::Writer { day: 101 }), (2, KeptVerdict::Reader { proof: 64, day: 101 })]);
-    cache.add(&second).expect("a second time");
-    let kept = cache.load().expect("the file");
-    assert_eq!(kept, of(&[(1, KeptVerdict::Writer { day: 101 }), (2, KeptVerdict::Writer { day: 100 })]));
+    cache.add(&of(&[(1, 101), (2, 99), (3, 101)])).expect("a second time");
+    assert_eq!(cache.load().expect("the file"), of(&[(1, 101), (2, 100), (3, 101)]));
     assert_eq!(std::fs::metadata(cache.path("")).expect("a file").mode() & 0o777, 0o600);
-}
-
-#[test]
-fn a_weaker_proof_is_not_believed() {
-    let kept = of(&[(1, KeptVerdict::Reader { proof: 8, day: 1 }), (2, KeptVerdict::Writer { day: 1 })]);
-    let writer = (parameter(2), ParameterVerdict::Writer);
-    assert_eq!(kept.believed(64).collect::<Vec<_>>(), [writer]);
-    assert!(kept.believed(8).any(|verdict| verdict == (parameter(1), ParameterVerdict::Reader)));
 }
 
 #[test]
 fn garbage_is_replaced_and_what_is_no_file_is_left_alone() {
     let folder = Folder::new("garbage");
     let cache = folder.cache();
-    let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
+    let news = of(&[(1, 1)]);
     std::fs::create_dir_all(&cache.folder).expect("a folder");
     std::fs::write(cache.path(""), vec![7; 100_000]).expect("a file");
     std::fs::write(cache.path(".new"), b"half of a fi").expect("what a killed process left");
@@ -174,7 +140,7 @@ fn a_folder_that_others_may_write_in_is_not_believed() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("open");
     let cache = folder.cache();
-    let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
+    let news = of(&[(1, 1)]);
     cache.add(&news).expect("a new file");
     std::fs::set_permissions(&cache.folder, std::fs::Permissions::from_mode(0o777)).expect("open to all");
     assert!(cache.load().is_err() && cache.add(&news).is_err());
@@ -184,7 +150,7 @@ fn a_folder_that_others_may_write_in_is_not_believed() {
 fn nobody_waits_for_a_process_that_holds_the_lock() {
     let folder = Folder::new("lock");
     let cache = folder.cache();
-    let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
+    let news = of(&[(1, 1)]);
     cache.add(&news).expect("a new file");
     let lock = CacheLock::acquire(&cache.path(".lock")).expect("free");
     assert!(matches!(cache.add(&news), Err(CacheError::Busy)));
@@ -202,12 +168,9 @@ const EACH: u32 = 60;
 #[ignore = "a part of another test"]
 fn a_process_that_adds() {
     let (Some(folder), Ok(first)) = (std::env::var_os(FOLDER), std::env::var(FIRST)) else { return };
-    let (cache, first) = (VerdictCache::new(Path::new(&folder)), first.parse::<u32>().expect("a number"));
+    let (cache, first) = (WriterCache::new(Path::new(&folder)), first.parse::<u32>().expect("a number"));
     for number in first..first + EACH {
-        let news = of(&[
-            (number, KeptVerdict::Writer { day: 1 }),
-            (1000 - number, KeptVerdict::Reader { proof: 64, day: 1 }),
-        ]);
+        let news = of(&[(number, 1)]);
         while let Err(error) = cache.add(&news) {
             assert!(matches!(error, CacheError::Busy), "{error}");
             std::thread::yield_now();
@@ -230,12 +193,11 @@ fn two_processes_lose_no_writer() {
     }
     let kept = folder.cache().load().expect("the file");
     let expected: Vec<_> = (0..EACH).chain(500..500 + EACH).map(parameter).collect();
-    let writers = writers(&kept);
+    let writers: Vec<_> = kept.iter().map(|(parameter, _)| parameter).collect();
     assert!(
         expected.iter().all(|writer| writers.contains(writer)),
         "{} of {}",
         writers.len(),
         expected.len()
     );
-    assert_eq!(kept.len(), 4 * EACH as usize - 1, "500 is a writer of one and a reader of the other");
 }

@@ -10,6 +10,9 @@
 mod error;
 mod home;
 mod link;
+mod member;
+mod presence;
+mod reach;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -18,27 +21,18 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use wm_sockets::descriptor::Descriptor;
-use wm_trust::peer::is_trusted;
 
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
 pub use link::{BrokerLink, is_end, is_ready};
+pub use member::TurnClient;
+pub use presence::Presence;
+pub use reach::StartBroker;
+use reach::{BACKOFF, reach};
 
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
-use crate::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Offered, RELEASES, Role, SOCKET};
-
-/// First and longest time between two attempts to reach a broker.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// Attempts to start a broker before it is tried again later.
-const ATTEMPTS: usize = 3;
-
-/// The time limit of one request. A broker answers in microseconds, unless it is stopped.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Starts the broker of a folder, and waits until it, or another one, listens.
-pub type StartBroker = fn(&BrokerHome) -> Result<(), StartError>;
+use crate::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Offered, RELEASES, Role};
 
 /// One use of a chunk by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,11 +49,27 @@ pub enum OfferAnswer {
     Full,
 }
 
+/// The broker's answer about a name.
+#[derive(Debug)]
+pub enum LookUpAnswer {
+    /// Another process's chunk, and this process's use of it.
+    Chunk(Lease, Descriptor),
+    /// Another process has a chunk of that name, and none has offered one.
+    Wanted,
+    /// No other process has one. The name is among the [arrivals](Client::arrivals) once there is
+    /// a chunk.
+    Waiting(Lease),
+    /// The broker has no room.
+    Full,
+}
+
 /// A chunk in use, with the broker's number of the use. `None`: this broker does not know of it.
 #[derive(Debug, Clone, Copy)]
 struct HeldUse {
     name: ChunkName,
     number: Option<LeaseNumber>,
+    /// It waits for a chunk.
+    is_waiting: bool,
 }
 
 /// This process as the broker's client.
@@ -71,6 +81,8 @@ pub struct Client {
     /// The broker's process, as it sees it itself.
     broker: Option<u32>,
     held: HashMap<Lease, HeldUse>,
+    /// Names that this process waited for when a broker was lost.
+    forgotten: Vec<ChunkName>,
     last: u64,
     backoff: Duration,
     retry_at: Instant,
@@ -92,6 +104,7 @@ impl Client {
             link: None,
             broker: None,
             held: HashMap::new(),
+            forgotten: Vec::new(),
             last: 0,
             backoff: BACKOFF.0,
             retry_at: Instant::now(),
@@ -123,19 +136,42 @@ impl Client {
         self.broker.filter(|_| !self.is_lost())
     }
 
-    /// Looks chunks up, at most [`Self::BATCH`]. For each name that the broker has: a lease of the
-    /// chunk, and its descriptor.
+    /// Looks chunks up that this process has, at most [`Self::BATCH`].
     ///
     /// # Errors
     /// The broker [is lost](Self::is_lost), or there are too many names.
-    pub fn look_up(&mut self, names: &[ChunkName]) -> io::Result<Vec<Option<(Lease, Descriptor)>>> {
+    pub fn look_up(&mut self, names: &[ChunkName]) -> io::Result<Vec<LookUpAnswer>> {
         let (found, descriptors) = self.find(names)?;
         let mut descriptors = descriptors.into_iter();
-        let found = names.iter().zip(found).map(|(name, found)| match found {
-            LookedUp::Chunk(number) => Some(self.hold(*name, number)).zip(descriptors.next()),
-            LookedUp::Unknown | LookedUp::Full => None,
-        });
-        Ok(found.collect())
+        let mut answer = |name: &ChunkName, found: LookedUp| match found {
+            LookedUp::Chunk(number) => match descriptors.next() {
+                Some(open) => LookUpAnswer::Chunk(self.hold(*name, number, false), open),
+                None => LookUpAnswer::Full,
+            },
+            LookedUp::Wanted => LookUpAnswer::Wanted,
+            LookedUp::Waiting(number) => LookUpAnswer::Waiting(self.hold(*name, number, true)),
+            LookedUp::Full => LookUpAnswer::Full,
+        };
+        Ok(names.iter().zip(found).map(|(name, found)| answer(name, found)).collect())
+    }
+
+    /// Names that this process waits for and that can be looked up again, since another process has
+    /// offered such a chunk or the broker was lost. There may be more. The leases stay this
+    /// process's.
+    ///
+    /// # Errors
+    /// The broker [is lost](Self::is_lost).
+    pub fn arrivals(&mut self) -> io::Result<Vec<ChunkName>> {
+        if !self.forgotten.is_empty() {
+            return Ok(std::mem::take(&mut self.forgotten));
+        }
+        if !self.held.values().any(|held| held.is_waiting) {
+            return Ok(Vec::new());
+        }
+        match self.ask(&BrokerRequest::Arrivals, &[])? {
+            (BrokerAnswer::Arrived(names), _) => Ok(names),
+            _ => Err(self.broken()),
+        }
     }
 
     /// Offers chunks to other processes, at most [`Self::BATCH`].
@@ -146,7 +182,7 @@ impl Client {
     pub fn offer(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)]) -> io::Result<Vec<OfferAnswer>> {
         let answers = self.propose(chunks)?;
         let answers = chunks.iter().zip(answers).map(|((name, _), answer)| match answer {
-            Offered::Accepted(number) => OfferAnswer::Accepted(self.hold(*name, number)),
+            Offered::Accepted(number) => OfferAnswer::Accepted(self.hold(*name, number, false)),
             Offered::Present => OfferAnswer::Present,
             Offered::Full => OfferAnswer::Full,
         });
@@ -202,34 +238,10 @@ impl Client {
         told.is_ok()
     }
 
-    /// Connects, and starts a broker if no process listens.
     fn reach(&mut self) -> Result<(), ConnectError> {
-        for _ in 0..ATTEMPTS {
-            match self.open() {
-                Ok((link, process)) => {
-                    (self.link, self.broker) = (Some(link), Some(process));
-                    return Ok(());
-                }
-                Err(LinkError::Absent(_)) => (self.start)(&self.home)?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(ConnectError::NotListening(self.home.folder.clone()))
-    }
-
-    /// The listener must run as our user or as root, because it gets descriptors of memory.
-    fn open(&self) -> Result<(BrokerLink, u32), LinkError> {
-        let path = self.home.folder.join(SOCKET);
-        let link = BrokerLink::connect(&path, PATIENCE)?;
-        if !link.socket().is_ok_and(is_trusted) {
-            return Err(LinkError::Foreign(path));
-        }
-        match link.greet(Role::User) {
-            Ok(process) => Ok((link, process)),
-            // It was just ending.
-            Err(LinkError::Silent(error)) if is_end(&error) => Err(LinkError::Absent(path)),
-            Err(error) => Err(error),
-        }
+        let (link, process) = reach(&self.home, self.start, Role::User)?;
+        (self.link, self.broker) = (Some(link), Some(process));
+        Ok(())
     }
 
     /// Offers one chunk of each name that is held and that the broker does not know.
@@ -286,10 +298,10 @@ impl Client {
         }
     }
 
-    fn hold(&mut self, name: ChunkName, number: LeaseNumber) -> Lease {
+    fn hold(&mut self, name: ChunkName, number: LeaseNumber, is_waiting: bool) -> Lease {
         self.last += 1;
         let lease = Lease(self.last);
-        self.held.insert(lease, HeldUse { name, number: Some(number) });
+        self.held.insert(lease, HeldUse { name, number: Some(number), is_waiting });
         lease
     }
 
@@ -340,10 +352,13 @@ impl Client {
         io::ErrorKind::InvalidData.into()
     }
 
-    /// Forgets the connection, and the broker's numbers with it.
+    /// Forgets the connection, and the broker's numbers with it. The next broker does not know
+    /// what this process waits for, so these names are looked up again.
     fn lose(&mut self) {
         self.link = None;
         self.held.values_mut().for_each(|held| held.number = None);
+        let waiting = self.held.extract_if(|_, held| held.is_waiting);
+        self.forgotten.extend(waiting.map(|(_, held)| held.name));
         self.retry_at = Instant::now() + self.backoff;
         self.backoff = (self.backoff * 2).min(BACKOFF.1);
     }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::graphs::GraphFacts;
-use super::tracked_blocks::{BlockFacts, Exclusion, UseTime};
+use super::tracked_blocks::{BlockFacts, Exclusion};
 use crate::chunk::{CHUNK_BYTES, Fingerprint};
-use crate::readers::{Lessons, ParameterKey, Readers, WindowOutcome};
+use crate::readers::{ParameterKey, Readers};
 
 /// The time from a block's last copy or write until it is fingerprinted.
 const QUIET: Duration = Duration::from_millis(300);
@@ -15,9 +15,6 @@ const QUIET: Duration = Duration::from_millis(300);
 /// The time until a block is shared that no kernel has used. Its first reader is unknown, and could
 /// force a private copy.
 const UNUSED: Duration = Duration::from_secs(30);
-
-/// More launches of a graph between two fingerprints prove no more.
-const MOST_LAUNCHES: u64 = 1 << 12;
 
 /// May a block's chunks be shared?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +27,7 @@ pub enum Eligibility {
     UnknownReader,
     /// Its bytes were not the same in two fingerprints in a row since the last write.
     Changing,
-    /// A kernel without a key was launched on it since its fingerprints.
-    UnknownKernel,
-    /// A kernel that uses it is not known to be a reader.
+    /// A kernel that uses it is not proven to be a reader.
     PossibleWriter,
 }
 
@@ -44,7 +39,6 @@ impl BlockFacts {
             Some(why) => Eligibility::Excluded(why),
             None if !is_used => Eligibility::UnknownReader,
             None if self.unchanged == 0 => Eligibility::Changing,
-            None if self.window.is_unknown() => Eligibility::UnknownKernel,
             None if !readers.judge(self.parameters.iter()) => Eligibility::PossibleWriter,
             None => Eligibility::Eligible,
         }
@@ -56,63 +50,56 @@ impl BlockFacts {
             && self.eligibility(now, readers) == Eligibility::Eligible
     }
 
-    /// The chunks that need fingerprints now. A block needs them after a pause without writes,
-    /// unless they could teach nothing: its bytes were unchanged, and its kernels are readers or
-    /// none was launched.
-    pub fn due_chunks(&self, now: Instant, readers: &Readers, graph_launches: u64) -> Vec<u64> {
-        let is_quiet = self.exclusion().is_none() && self.quiet_for(now) >= QUIET;
-        let is_idle = self.window.is_empty() && self.graph_launches == graph_launches;
-        let is_settled = self.unchanged > 0 && (is_idle || readers.judge(self.parameters.iter()));
-        if is_quiet && !is_settled { self.candidates.chunks().collect() } else { Vec::new() }
+    /// The chunks that need fingerprints now: after a pause without writes, in a block that could
+    /// be shared by all else that is known.
+    pub fn due_chunks(&self, now: Instant, readers: &Readers) -> Vec<u64> {
+        let is_due = self.exclusion().is_none()
+            && self.unchanged == 0
+            && self.quiet_for(now) >= QUIET
+            && readers.judge(self.parameters.iter());
+        if is_due { self.candidates.chunks().collect() } else { Vec::new() }
+    }
+
+    /// Parameters into the block, any of which may write if it has no verdict.
+    pub fn parameters(&self) -> impl Iterator<Item = &ParameterKey> {
+        self.parameters.iter()
     }
 
     fn quiet_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.written_at)
     }
 
-    /// New fingerprints of the block, which lies in `range`: credits or blames the launches since
-    /// the last ones.
+    /// New fingerprints of the block, which lies in `range`. Returns the parameters whose proof
+    /// they refute.
     pub fn learn(
         &mut self,
         range: &Range<u64>,
         fingerprints: BTreeMap<u64, Fingerprint>,
         readers: &Readers,
         graphs: &GraphFacts,
-    ) -> Lessons {
-        let graph_launches = graphs.launches();
-        let reaching = graphs.reaching(range);
-        let ran = graphs.ran_since(range, &mut self.graphs_seen);
-        reaching.iter().for_each(|parameter| self.used_by(*parameter, UseTime::InGraph));
-        let outcome = self.outcome(&fingerprints);
-        match outcome {
-            // Any graph may have written.
-            WindowOutcome::Changed if graph_launches != self.graph_launches => {
-                for parameter in reaching {
-                    self.window.add(parameter);
-                }
-            }
-            WindowOutcome::Unchanged => self.credit_graphs(ran),
-            _ => {}
+    ) -> Vec<ParameterKey> {
+        // Those of graphs that are older than the block's bytes are new to it.
+        for parameter in graphs.reaching(range) {
+            self.used_by(parameter);
         }
-        let lessons = readers.close(&self.window, outcome);
-        if outcome == WindowOutcome::Changed {
+        let has_changed = self.changed(&fingerprints).next().is_some();
+        let refuted = if has_changed { readers.contradict(&self.parameters) } else { Vec::new() };
+        if has_changed {
             self.drop_changed(&fingerprints);
         }
-        self.unchanged = if outcome == WindowOutcome::Unchanged { self.unchanged + 1 } else { 0 };
-        self.window.clear();
-        self.graph_launches = graph_launches;
+        let was_still = !has_changed && !self.fingerprints.is_empty();
+        self.unchanged = if was_still { self.unchanged + 1 } else { 0 };
         self.fingerprints = fingerprints;
-        lessons
+        refuted
     }
 
-    fn outcome(&self, new: &BTreeMap<u64, Fingerprint>) -> WindowOutcome {
-        if self.fingerprints.is_empty() {
-            WindowOutcome::Void
-        } else if self.changed(new).next().is_none() {
-            WindowOutcome::Unchanged
-        } else {
-            WindowOutcome::Changed
-        }
+    /// A chunk has other bytes than its fingerprint says, and no known write is the cause. Returns
+    /// the parameters whose proof this refutes.
+    pub fn contradicted(&mut self, readers: &Readers) -> Vec<ParameterKey> {
+        self.fingerprints.clear();
+        self.wait_no_longer(|_| true);
+        self.unchanged = 0;
+        readers.contradict(&self.parameters)
     }
 
     fn changed(&self, new: &BTreeMap<u64, Fingerprint>) -> impl Iterator<Item = u64> {
@@ -121,17 +108,10 @@ impl BlockFacts {
         changed.map(|(index, _)| *index)
     }
 
-    fn credit_graphs(&mut self, ran: Vec<(ParameterKey, u64)>) {
-        for (parameter, launches) in ran {
-            for _ in 0..launches.min(MOST_LAUNCHES) {
-                self.window.add(parameter);
-            }
-        }
-    }
-
     /// A kernel wrote these chunks: they did not arrive by copies any more.
     fn drop_changed(&mut self, new: &BTreeMap<u64, Fingerprint>) {
         let changed: Vec<u64> = self.changed(new).collect();
+        self.wait_no_longer(|index| changed.contains(&index));
         for index in changed {
             self.candidates.written(index * CHUNK_BYTES..(index + 1) * CHUNK_BYTES);
         }

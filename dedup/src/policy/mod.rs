@@ -9,10 +9,12 @@
 //! | [`schedule`] | when the next pass runs, and how long each of its parts may take |
 //! | [`status`] | whether the process shares, and why not |
 //! | [`advice`] | the bytes that sharing would save |
+//! | [`backoff`] | when a question that found nothing is asked again |
 //!
 //! The caller passes the clock in. In doubt every rule says that a block stays private.
 
 pub mod advice;
+pub mod backoff;
 pub mod eligibility;
 pub mod graphs;
 pub mod kernel_effects;

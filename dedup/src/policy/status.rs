@@ -13,6 +13,8 @@ pub struct SharingStatus {
     on: AtomicBool,
     /// Chunks are shared, and not only counted.
     shares: AtomicBool,
+    /// There is a process to share with, or it does not matter.
+    awake: AtomicBool,
     ending: AtomicBool,
     end_reason: OnceLock<&'static str>,
 }
@@ -23,6 +25,7 @@ impl SharingStatus {
         Self {
             on: AtomicBool::new(false),
             shares: AtomicBool::new(false),
+            awake: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             end_reason: OnceLock::new(),
         }
@@ -32,6 +35,25 @@ impl SharingStatus {
     pub fn begin(&self, shares: bool) {
         self.on.store(true, Relaxed);
         self.shares.store(shares, Relaxed);
+        self.awake.store(true, Relaxed);
+    }
+
+    /// Sharing begins when it is [woken](Self::wake). Until then calls are observed, and nothing is
+    /// done.
+    pub fn begin_asleep(&self) {
+        self.on.store(true, Relaxed);
+        self.shares.store(true, Relaxed);
+    }
+
+    /// There is a process to share with.
+    pub fn wake(&self) {
+        self.awake.store(true, Relaxed);
+    }
+
+    /// Is there a process to share with, or does it not matter?
+    #[inline]
+    pub fn is_awake(&self) -> bool {
+        self.awake.load(Relaxed)
     }
 
     /// Are calls observed?
@@ -96,6 +118,17 @@ mod tests {
         assert_eq!(flags(&status), [true, false, true, false]);
         status.begin(true);
         assert_eq!(flags(&status), [true, true, false, false]);
+    }
+
+    #[test]
+    fn sharing_that_sleeps_observes_and_can_end() {
+        let status = SharingStatus::new();
+        status.begin_asleep();
+        assert_eq!(flags(&status), [true, true, false, false]);
+        assert!(!status.is_awake());
+        status.wake();
+        assert!(status.is_awake() && status.end("a reason"));
+        assert_eq!(flags(&status), [true, false, false, true]);
     }
 
     #[test]

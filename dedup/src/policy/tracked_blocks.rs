@@ -12,11 +12,10 @@ use std::time::Instant;
 
 use rustc_hash::FxHashSet;
 
-use super::graphs::SeenLaunches;
 use crate::candidates::Candidates;
 use crate::chunk::{CHUNK_BYTES, Fingerprint};
 use crate::client::Lease;
-use crate::readers::{LaunchWindow, ParameterKey};
+use crate::readers::ParameterKey;
 
 /// Parameters that may point into a block. A block with more is excluded.
 const MOST_PARAMETERS: usize = 4096;
@@ -66,6 +65,8 @@ pub enum Exclusion {
     GraphWrites,
     /// A kernel in a graph may write it, and it was shared then.
     GraphMayWrite,
+    /// Device memory has its address, and a kernel may write through it.
+    StoredAddress,
 }
 
 impl Exclusion {
@@ -76,6 +77,7 @@ impl Exclusion {
             Self::RepeatedWrites => "it is written again and again",
             Self::GraphWrites => "a graph writes it",
             Self::GraphMayWrite => "a graph may write it",
+            Self::StoredAddress => "its address was copied to the device",
         }
     }
 }
@@ -85,6 +87,11 @@ impl Exclusion {
 pub enum ChunkState {
     /// The broker is asked about it.
     Asked,
+    /// No other process has the bytes. It stays as it is until one has.
+    Waiting {
+        /// By which the broker knows that this process waits.
+        lease: Lease,
+    },
     /// This process's memory, for others to map. Without a lease the broker may not know of it.
     Given {
         /// Of the memory.
@@ -107,7 +114,7 @@ impl ChunkState {
     /// The lease that comes with it.
     pub fn lease(self) -> Option<Lease> {
         match self {
-            Self::Taken { lease, .. } => Some(lease),
+            Self::Taken { lease, .. } | Self::Waiting { lease } => Some(lease),
             Self::Given { lease, .. } => lease,
             Self::Asked | Self::Refused => None,
         }
@@ -117,8 +124,12 @@ impl ChunkState {
     pub fn handle(self) -> Option<u64> {
         match self {
             Self::Taken { handle, .. } | Self::Given { handle, .. } => Some(handle),
-            Self::Asked | Self::Refused => None,
+            Self::Asked | Self::Waiting { .. } | Self::Refused => None,
         }
+    }
+
+    fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting { .. })
     }
 }
 
@@ -127,7 +138,7 @@ impl ChunkState {
 pub struct BlockUsage {
     /// In chunks that arrived by copies.
     pub candidates: u64,
-    /// Held by a lease.
+    /// In memory that several processes may map.
     pub shared: u64,
     /// In another process's memory.
     pub saved: u64,
@@ -138,39 +149,32 @@ pub struct BlockUsage {
 pub struct BlockFacts {
     /// The bytes that arrived by copies.
     pub candidates: Candidates,
-    /// Launches since the last fingerprints.
-    pub(super) window: LaunchWindow,
     /// Every parameter that pointed here so far.
     pub(super) parameters: FxHashSet<ParameterKey>,
-    /// Launches of any graph when the window began.
-    pub(super) graph_launches: u64,
-    /// Launches of each graph that reaches the block, at the same time.
-    pub(super) graphs_seen: SeenLaunches,
-    /// By index of the chunk; none since the last write that is not the window's.
+    /// By index of the chunk; none since the last write that a call made.
     pub(super) fingerprints: BTreeMap<u64, Fingerprint>,
     /// Fingerprints in a row that found every byte unchanged.
     pub(super) unchanged: u32,
     /// The last copy or write.
     pub(super) written_at: Instant,
     chunks: BTreeMap<u64, ChunkState>,
+    /// Leases that wait for bytes which the block does not have any more.
+    withdrawn: Vec<Lease>,
     private_copies: u32,
     exclusion: Option<Exclusion>,
 }
 
 impl BlockFacts {
-    /// Of a block of `bytes` bytes that is tracked from now on, after `graph_launches` launches of
-    /// graphs.
-    pub fn new(bytes: u64, graph_launches: u64, now: Instant) -> Self {
+    /// Of a block of `bytes` bytes that is tracked from now on.
+    pub fn new(bytes: u64, now: Instant) -> Self {
         Self {
             candidates: Candidates::new(bytes),
-            window: LaunchWindow::new(),
             parameters: FxHashSet::default(),
-            graph_launches,
-            graphs_seen: SeenLaunches::default(),
             fingerprints: BTreeMap::new(),
             unchanged: 0,
             written_at: now,
             chunks: BTreeMap::new(),
+            withdrawn: Vec::new(),
             private_copies: 0,
             exclusion: None,
         }
@@ -179,27 +183,18 @@ impl BlockFacts {
     /// A call is about to write the block: its fingerprints are void.
     pub fn overwritten(&mut self, now: Instant) {
         self.fingerprints.clear();
+        self.wait_no_longer(|_| true);
         self.unchanged = 0;
         self.written_at = now;
     }
 
-    /// A kernel has a parameter that points here.
-    pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) {
-        // A parameter of the window is one of the block's.
-        if time == UseTime::Now && self.window.add(parameter) {
-            return;
-        }
-        if self.parameters.insert(parameter) && self.parameters.len() > MOST_PARAMETERS {
+    /// A kernel has a parameter that points here. Returns `true` for the first time.
+    pub fn used_by(&mut self, parameter: ParameterKey) -> bool {
+        let is_new = self.parameters.insert(parameter);
+        if is_new && self.parameters.len() > MOST_PARAMETERS {
             self.exclude(Exclusion::ManyKernels);
         }
-    }
-
-    /// The block got a private copy before a kernel with these parameters into it. Earlier launches
-    /// have only read, because a write into shared memory faults, so each later change is this
-    /// kernel's, through one of them.
-    pub fn copied_for(&mut self, parameters: impl IntoIterator<Item = ParameterKey>, time: UseTime) {
-        self.window.clear();
-        parameters.into_iter().for_each(|parameter| self.used_by(parameter, time));
+        is_new
     }
 
     /// The block becomes private for a write.
@@ -213,6 +208,7 @@ impl BlockFacts {
     /// The block is not shared again.
     pub fn exclude(&mut self, why: Exclusion) {
         self.exclusion = Some(why);
+        self.wait_no_longer(|_| true);
     }
 
     /// Why the block is not shared.
@@ -242,6 +238,37 @@ impl BlockFacts {
                 None => drop(self.chunks.remove(&index)),
             }
         }
+    }
+
+    /// No other process has the bytes of a chunk about which the broker was asked. If the chunk has
+    /// other bytes by now, the lease is [withdrawn](Self::withdrawn).
+    pub fn waits(&mut self, index: u64, name: Fingerprint, lease: Lease) {
+        let is_current = self.fingerprints.get(&index) == Some(&name) && self.exclusion.is_none();
+        if is_current && self.chunks.get(&index) == Some(&ChunkState::Asked) {
+            self.chunks.insert(index, ChunkState::Waiting { lease });
+        } else {
+            self.answered(index, None);
+            self.withdrawn.push(lease);
+        }
+    }
+
+    /// Other processes have the bytes of some names: the chunks that wait for one are asked about
+    /// again.
+    pub fn arrived(&mut self, has_come: impl Fn(Fingerprint) -> bool) {
+        let fingerprints = std::mem::take(&mut self.fingerprints);
+        self.wait_no_longer(|index| fingerprints.get(&index).is_none_or(|name| has_come(*name)));
+        self.fingerprints = fingerprints;
+    }
+
+    /// Leases that wait for nothing any more, each once.
+    pub fn withdrawn(&mut self) -> Vec<Lease> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// Some of the chunks that wait do so no longer.
+    pub(super) fn wait_no_longer(&mut self, which: impl Fn(u64) -> bool) {
+        let ended = self.chunks.extract_if(.., |index, state| state.is_waiting() && which(*index));
+        self.withdrawn.extend(ended.filter_map(|(_, state)| state.lease()));
     }
 
     /// A chunk lies in shared memory now.
@@ -292,7 +319,8 @@ impl BlockFacts {
 
     /// The program frees the block. Returns the leases that it held.
     pub fn freed(&mut self) -> Vec<Lease> {
-        std::mem::take(&mut self.chunks).into_values().filter_map(ChunkState::lease).collect()
+        let held = std::mem::take(&mut self.chunks).into_values().filter_map(ChunkState::lease);
+        held.chain(self.withdrawn()).collect()
     }
 
     /// For the statistics.
@@ -301,7 +329,7 @@ impl BlockFacts {
         let states = || self.chunks.values();
         BlockUsage {
             candidates: bytes(self.candidates.chunks().count()),
-            shared: bytes(states().filter(|state| state.lease().is_some()).count()),
+            shared: bytes(states().filter(|state| state.lease().is_some() && !state.is_waiting()).count()),
             saved: bytes(states().filter(|state| matches!(state, ChunkState::Taken { .. })).count()),
         }
     }

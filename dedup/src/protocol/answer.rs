@@ -3,12 +3,17 @@
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
+use super::turn;
 use crate::broker::LeaseNumber;
+use crate::chunk::ChunkName;
+use crate::turns::message::TurnOrder;
 
 /// In place of a lease, if there is none.
 const NONE: u64 = 0;
 /// In place of a lease, if a limit is reached.
 const FULL: u64 = u64::MAX;
+/// Beside a lease that waits for a chunk.
+const WAITING: u64 = 1 << 63;
 
 /// The outcome for one chunk that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +31,10 @@ pub enum Offered {
 pub enum LookedUp {
     /// Its descriptor comes along.
     Chunk(LeaseNumber),
-    /// The broker has no chunk of that name.
-    Unknown,
+    /// The broker has no chunk of that name, and another client waits for one.
+    Wanted,
+    /// The broker has none, and no other client asked for it. This one waits from now on.
+    Waiting(LeaseNumber),
     /// A limit is reached.
     Full,
 }
@@ -54,6 +61,10 @@ pub enum BrokerAnswer {
     Refused,
     /// To notes: how many there are of each name.
     Noted(Vec<u32>),
+    /// To a question about arrivals: at most [`NOTES`](super::NOTES) names. There may be more.
+    Arrived(Vec<ChunkName>),
+    /// An order to a member that takes turns. It is not asked for.
+    Turn(TurnOrder),
 }
 
 impl BrokerAnswer {
@@ -72,6 +83,10 @@ impl BrokerAnswer {
                 let packet = PacketWriter::new(7, counts.len());
                 counts.iter().fold(packet, |packet, count| packet.u32(*count)).finish()
             }
+            Self::Arrived(names) => {
+                names.iter().fold(PacketWriter::new(9, names.len()), PacketWriter::name).finish()
+            }
+            Self::Turn(order) => turn::write_order(8, order),
         }
     }
 
@@ -92,6 +107,11 @@ impl BrokerAnswer {
                 let count = packet.count(0..=NOTES)?;
                 Self::Noted(packet.entries(count, PacketReader::u32)?)
             }
+            9 => {
+                let count = packet.count(0..=NOTES)?;
+                Self::Arrived(packet.entries(count, PacketReader::name)?)
+            }
+            8 => Self::Turn(turn::read_order(&mut packet)?),
             _ => return Err(Malformed),
         };
         packet.end()?;
@@ -127,15 +147,17 @@ impl LookedUp {
     fn number(&self) -> u64 {
         match self {
             Self::Chunk(lease) => lease.0,
-            Self::Unknown => NONE,
+            Self::Waiting(lease) => lease.0 | WAITING,
+            Self::Wanted => NONE,
             Self::Full => FULL,
         }
     }
 
     fn from_number(number: u64) -> Self {
         match number {
-            NONE => Self::Unknown,
+            NONE => Self::Wanted,
             FULL => Self::Full,
+            lease if lease & WAITING != 0 => Self::Waiting(LeaseNumber(lease & !WAITING)),
             lease => Self::Chunk(LeaseNumber(lease)),
         }
     }

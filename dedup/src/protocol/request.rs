@@ -2,8 +2,10 @@
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
+use super::turn;
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
+use crate::turns::message::TurnReport;
 
 /// The use that a client makes of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +14,8 @@ pub enum Role {
     User,
     /// To ask for reports.
     Observer,
+    /// To take turns at GPUs. The broker stays while there is one.
+    Member,
 }
 
 /// A packet of a client.
@@ -28,10 +32,12 @@ pub enum BrokerRequest {
     Offer(Vec<ChunkName>),
     /// Chunks that the client would use.
     LookUp(Vec<ChunkName>),
-    /// Chunks that it uses no longer.
+    /// Leases that it gives back: of chunks that it uses no longer, or waits for no longer.
     Release(Vec<LeaseNumber>),
     /// The broker is to report about itself.
     Report,
+    /// Which of the chunks that it waits for were offered?
+    Arrivals,
     /// Chunks that the client would share, and has not offered.
     Note {
         /// The names replace the ones that it has noted before.
@@ -39,6 +45,8 @@ pub enum BrokerRequest {
         /// At most [`NOTES`](super::NOTES).
         names: Vec<ChunkName>,
     },
+    /// How a member that takes turns is. It has no answer; orders come at any time.
+    Turn(TurnReport),
 }
 
 impl BrokerRequest {
@@ -46,7 +54,7 @@ impl BrokerRequest {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello { version, role } => {
-                PacketWriter::of(1).u64(MAGIC).u32(*version).u32(u32::from(*role == Role::Observer)).finish()
+                PacketWriter::of(1).u64(MAGIC).u32(*version).u32(*role as u32).finish()
             }
             Self::Offer(names) => with_names(2, names),
             Self::LookUp(names) => with_names(3, names),
@@ -55,10 +63,12 @@ impl BrokerRequest {
                 leases.iter().fold(packet, |packet, lease| packet.u64(lease.0)).finish()
             }
             Self::Report => PacketWriter::new(5, 0).finish(),
+            Self::Arrivals => PacketWriter::new(9, 0).finish(),
             Self::Note { anew, names } => {
                 let packet = PacketWriter::new(7, names.len()).u32(u32::from(*anew));
                 names.iter().fold(packet, PacketWriter::name).finish()
             }
+            Self::Turn(report) => turn::write_report(8, report),
         }
     }
 
@@ -78,6 +88,8 @@ impl BrokerRequest {
             }
             5 => packet.count(0..=0).map(|_| Self::Report)?,
             7 => declared(&mut packet)?,
+            9 => packet.count(0..=0).map(|_| Self::Arrivals)?,
+            8 => Self::Turn(turn::read_report(&mut packet)?),
             _ => return Err(Malformed),
         };
         packet.end()?;
@@ -117,6 +129,7 @@ fn hello(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
     let role = match packet.u32()? {
         0 => Role::User,
         1 => Role::Observer,
+        2 => Role::Member,
         _ => return Err(Malformed),
     };
     Ok(BrokerRequest::Hello { version, role })

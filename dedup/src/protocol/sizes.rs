@@ -1,7 +1,7 @@
 //! Constants of the protocol, equal on both sides.
 
 /// Of this protocol. Both sides must speak the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Names, and descriptors, a packet. The kernel limits the descriptors of a message, and each side
 /// has a limit of open ones.
@@ -10,7 +10,7 @@ pub const BATCH: usize = 32;
 /// Leases that one packet gives back.
 pub const RELEASES: usize = 256;
 
-/// Names that one packet notes.
+/// Names that one packet notes, or that have come.
 pub const NOTES: usize = 256;
 
 /// Clients and devices that a report has room for.

@@ -48,12 +48,12 @@ pub struct ParameterKey {
 /// Does a kernel only read through a parameter?
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ParameterVerdict {
-    /// Unknown: it may write.
+    /// Its code was not judged: it may write.
     #[default]
     Unknown,
-    /// It was launched often, and no byte changed.
+    /// Its code only reads through the parameter.
     Reader,
-    /// A byte changed while it was launched. The verdict is final.
+    /// Its code may write, or a byte changed while it was launched. The verdict is final.
     Writer,
 }
 

@@ -81,8 +81,20 @@ impl ClientConnection {
             Err(error) if is_momentary(&error) => return Ok(()),
             packet => packet?,
         };
-        self.pending = Some(service.serve(&mut self.speaker, self.peer.process, packet)?);
+        self.pending = service.serve(&mut self.speaker, self.peer.process, packet, now)?;
         self.send(now)
+    }
+
+    /// Sends the orders that there are for it, as far as the socket takes them.
+    ///
+    /// # Errors
+    /// The connection ends with it.
+    pub(super) fn send_orders(&mut self, service: &mut SharingService, now: Instant) -> Result<()> {
+        while self.pending.is_none() && service.has_order(&self.speaker) {
+            self.pending = service.take_order(&self.speaker);
+            self.send(now)?;
+        }
+        Ok(())
     }
 
     /// Sends the pending answer, or leaves it for later.
@@ -101,8 +113,8 @@ impl ClientConnection {
     }
 
     /// Gives back all it held.
-    pub(super) fn leave(&self, service: &mut SharingService) {
-        service.leave(&self.speaker);
+    pub(super) fn leave(&self, service: &mut SharingService, now: Instant) {
+        service.leave(&self.speaker, now);
     }
 
     /// For the log.

@@ -116,7 +116,7 @@ impl BrokerServer {
     fn timeout(&self) -> Timespec {
         let idle = self.idle_since.map(|since| since + self.settings.idle);
         let deadlines = self.connections.iter().filter_map(ClientConnection::deadline);
-        let deadlines = deadlines.chain(idle).chain(self.paused_until);
+        let deadlines = deadlines.chain(idle).chain(self.paused_until).chain(self.service.next_turn());
         let next = deadlines.fold(self.check_at, Instant::min);
         let left = next.saturating_duration_since(Instant::now());
         // A wait that ends a millisecond late saves a round just before the deadline.
@@ -135,11 +135,32 @@ impl BrokerServer {
             if !stays {
                 let why = outcome.err().map_or_else(|| "says nothing".to_owned(), |error| ended(&error));
                 log::info!("{} {why}", connection.shown());
-                connection.leave(service);
+                connection.leave(service, now);
             }
             stays
         });
+        self.send_orders(now);
         self.note_idle(now);
+    }
+
+    /// Sends all orders. A member that cannot be told is gone, which may be an order to another
+    /// one.
+    fn send_orders(&mut self, now: Instant) {
+        let service = &mut self.service;
+        service.look_at_turns(now);
+        let mut is_done = false;
+        while !is_done {
+            is_done = true;
+            self.connections.retain_mut(|connection| {
+                let outcome = connection.send_orders(service, now);
+                if let Err(error) = &outcome {
+                    log::info!("{} {}", connection.shown(), ended(error));
+                    connection.leave(service, now);
+                    is_done = false;
+                }
+                outcome.is_ok()
+            });
+        }
     }
 
     fn note_idle(&mut self, now: Instant) {

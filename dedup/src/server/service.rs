@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::io::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
 use crate::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use crate::chunk::ChunkName;
 use crate::protocol::{
-    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, Offered,
-    REPORTED, ReceivedPacket, Role, VERSION,
+    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, NOTES,
+    Offered, REPORTED, ReceivedPacket, Role, VERSION,
 };
+use crate::turns::{MemberNumber, TurnTable};
 
 /// An open descriptor of a chunk, of the broker and of answers under way.
 type SharedDescriptor = Rc<OwnedFd>;
@@ -27,6 +28,8 @@ pub(super) enum Speaker {
     Sharer(ClientNumber),
     /// A process that asks for reports.
     Observer,
+    /// A process that takes turns.
+    Member(MemberNumber),
 }
 
 /// A packet for a client.
@@ -52,27 +55,67 @@ pub(super) struct SharingService {
     started: Instant,
     /// Processes of the clients that share.
     processes: BTreeMap<ClientNumber, u32>,
+    turns: TurnTable,
+    most_members: usize,
 }
 
 impl SharingService {
     pub(super) fn new(limits: Limits, started: Instant) -> Self {
-        Self { broker: Broker::new(limits), capacity: limits.chunks, started, processes: BTreeMap::new() }
-    }
-
-    /// The clients that share.
-    pub(super) fn clients(&self) -> usize {
-        self.broker.clients()
-    }
-
-    /// A connection has ended.
-    pub(super) fn leave(&mut self, speaker: &Speaker) {
-        if let Speaker::Sharer(client) = speaker {
-            self.broker.gone(*client);
-            self.processes.remove(client);
+        Self {
+            broker: Broker::new(limits),
+            capacity: limits.chunks,
+            started,
+            processes: BTreeMap::new(),
+            turns: TurnTable::default(),
+            most_members: limits.clients,
         }
     }
 
-    /// Answers a packet.
+    /// The clients that share or take turns.
+    pub(super) fn clients(&self) -> usize {
+        self.broker.clients() + self.turns.members()
+    }
+
+    /// Members that say nothing hold no other one up.
+    pub(super) fn look_at_turns(&mut self, now: Instant) {
+        if self.next_turn().is_some_and(|due| due <= now) {
+            self.turns.tick(self.since_start(now));
+        }
+    }
+
+    /// When it is to be looked at turns at the latest.
+    pub(super) fn next_turn(&self) -> Option<Instant> {
+        self.turns.next_due().map(|due| self.started + due)
+    }
+
+    /// Has a speaker an order that was not sent?
+    pub(super) fn has_order(&self, speaker: &Speaker) -> bool {
+        matches!(speaker, Speaker::Member(member) if self.turns.has_order(*member))
+    }
+
+    /// The next one.
+    pub(super) fn take_order(&mut self, speaker: &Speaker) -> Option<Reply> {
+        let Speaker::Member(member) = speaker else { return None };
+        self.turns.take_order(*member).map(|order| BrokerAnswer::Turn(order).into())
+    }
+
+    fn since_start(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&mut self, speaker: &Speaker, now: Instant) {
+        match speaker {
+            Speaker::Sharer(client) => {
+                self.broker.gone(*client);
+                self.processes.remove(client);
+            }
+            Speaker::Member(member) => self.turns.gone(*member, self.since_start(now)),
+            Speaker::Unknown | Speaker::Observer => {}
+        }
+    }
+
+    /// Answers a packet, if it has an answer.
     ///
     /// # Errors
     /// This speaker may not send such a packet now. The state is unchanged.
@@ -81,28 +124,48 @@ impl SharingService {
         speaker: &mut Speaker,
         process: u32,
         packet: ReceivedPacket,
-    ) -> Result<Reply> {
+        now: Instant,
+    ) -> Result<Option<Reply>> {
         let request = BrokerRequest::decode(&packet.bytes)?;
-        match (*speaker, request) {
+        let reply = match (*speaker, request) {
             (Speaker::Unknown, BrokerRequest::Hello { version, role }) if packet.descriptors.is_empty() => {
-                Ok(self.greet(speaker, process, version, role))
+                Ok(self.greet(speaker, process, version, role, now))
             }
             (Speaker::Sharer(client), BrokerRequest::Offer(names)) => self.offer(client, names, packet),
             (Speaker::Unknown, _) | (_, BrokerRequest::Hello { .. }) => {
                 Err(Error::other("no hello, or a second one"))
             }
             _ if !packet.descriptors.is_empty() || packet.lost_some => Err(Malformed.into()),
+            (Speaker::Member(member), BrokerRequest::Turn(report)) => {
+                self.turns.report(member, report, self.since_start(now));
+                return Ok(None);
+            }
+            (Speaker::Member(_), _) => Err(Error::other("a member that wants more than turns")),
             (_, BrokerRequest::Report) => Ok(BrokerAnswer::Report(self.report()).into()),
             (Speaker::Sharer(client), BrokerRequest::LookUp(names)) => Ok(self.look_up(client, &names)),
             (Speaker::Sharer(client), BrokerRequest::Release(leases)) => Ok(self.release(client, &leases)),
             (Speaker::Sharer(client), BrokerRequest::Note { anew, names }) => {
                 Ok(BrokerAnswer::Noted(self.broker.declare(client, anew, &names)).into())
             }
+            (Speaker::Sharer(client), BrokerRequest::Arrivals) => {
+                Ok(BrokerAnswer::Arrived(self.broker.arrivals(client, NOTES)).into())
+            }
+            (Speaker::Sharer(_), BrokerRequest::Turn(_)) => {
+                Err(Error::other("one that shares, and reports a turn"))
+            }
             (Speaker::Observer, _) => Err(Error::other("an observer that wants more than to look")),
-        }
+        };
+        reply.map(Some)
     }
 
-    fn greet(&mut self, speaker: &mut Speaker, process: u32, version: u32, role: Role) -> Reply {
+    fn greet(
+        &mut self,
+        speaker: &mut Speaker,
+        process: u32,
+        version: u32,
+        role: Role,
+        now: Instant,
+    ) -> Reply {
         let hello = BrokerAnswer::Hello { version: VERSION, process: std::process::id() };
         if version != VERSION {
             log::warn!("process {process} speaks version {version} of the protocol, not {VERSION}");
@@ -114,6 +177,11 @@ impl SharingService {
                 Some(client) => Speaker::Sharer(client),
                 None => return BrokerAnswer::Refused.into(),
             },
+            Role::Member if self.turns.members() >= self.most_members => return BrokerAnswer::Refused.into(),
+            Role::Member => {
+                log::info!("process {process} takes turns");
+                Speaker::Member(self.turns.join(self.since_start(now)))
+            }
         };
         if let Speaker::Sharer(client) = speaker {
             self.processes.insert(*client, process);
@@ -154,7 +222,8 @@ impl SharingService {
                 descriptors.push(descriptor);
                 LookedUp::Chunk(lease)
             }
-            LookUpOutcome::Unknown => LookedUp::Unknown,
+            LookUpOutcome::Wanted => LookedUp::Wanted,
+            LookUpOutcome::Waiting(lease) => LookedUp::Waiting(lease),
             LookUpOutcome::Full => LookedUp::Full,
         });
         let answer = BrokerAnswer::Found(found.collect());
@@ -169,7 +238,7 @@ impl SharingService {
     fn report(&self) -> BrokerReport {
         let clients = self.processes.iter().take(REPORTED / 2).map(|(client, process)| ClientReport {
             process: *process,
-            leases: self.broker.leases_of(*client) as u64,
+            leases: self.broker.uses_of(*client) as u64,
         });
         let devices = self.broker.devices().into_iter().take(REPORTED / 2);
         let devices =

@@ -16,6 +16,7 @@
 //!   more, and nothing waits without a bound.
 
 mod kept;
+mod last_call;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -26,6 +27,7 @@ use wm_abi::CUresult;
 use wm_memory::{Gate, NotClosed, STRIPES};
 
 use crate::process::{self, SignalsHeld, callers, preserve_errno};
+use last_call::LastCall;
 
 /// How long a mover lets threads pass that waited outside, before it gives up. The gate is open
 /// meanwhile.
@@ -57,6 +59,7 @@ pub(crate) struct SubmissionGate {
     kept_at_exit: AtomicBool,
     /// Called by a thread that finds it so.
     arrived: OnceLock<fn()>,
+    last_call: LastCall,
 }
 
 /// The effect of a call on memory, besides that it passes the gate.
@@ -150,6 +153,7 @@ impl SubmissionGate {
             kept: AtomicBool::new(false),
             kept_at_exit: AtomicBool::new(false),
             arrived: OnceLock::new(),
+            last_call: LastCall::new(),
         }
     }
 
@@ -161,6 +165,16 @@ impl SubmissionGate {
     /// Do calls pass here?
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Relaxed)
+    }
+
+    /// From now on it is known when a call passed last.
+    pub(crate) fn time_calls(&self) {
+        self.last_call.turn_on();
+    }
+
+    /// Since the last call passed.
+    pub(crate) fn since_last_call(&self) -> Duration {
+        self.last_call.elapsed()
     }
 
     /// Makes a call of the program inside the gate. No value that has to be dropped lives across
@@ -191,6 +205,7 @@ impl SubmissionGate {
         }
         visitor.inside = true;
         VISITOR.set(visitor);
+        self.last_call.note();
     }
 
     #[inline]

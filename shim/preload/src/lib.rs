@@ -52,3 +52,4 @@ mod shortage;
 mod subsystems;
 mod torch;
 mod trace;
+mod turns;

@@ -40,6 +40,7 @@ pub(crate) fn open_endpoint() {
                 Dedup::Off => 0,
                 Dedup::Advise => 1,
                 Dedup::On => 2,
+                Dedup::Auto => 3,
             },
         };
         black_box::open(settings.stats_dir.as_deref(), &facts);
@@ -143,6 +144,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         guard: PROCESS.guard.statistics(),
         dedup: PROCESS.sharing.figures(),
         pause: PROCESS.pauses.figures(),
+        turn: PROCESS.turns.figures(),
         fail_open: fail_open(),
         out_of_bounds: COUNTERS.out_of_bounds(),
         detached: process::detached(),

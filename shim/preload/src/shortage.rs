@@ -13,8 +13,8 @@ use std::thread::LocalKey;
 use std::time::Instant;
 
 use wm_abi::CUdevice;
-use wm_driver::{OomAnswer, Shortfall, Tier, lock};
-use wm_memory::{TorchAnswers, TorchPaths, TorchRequest};
+use wm_driver::{Device, OomAnswer, Shortfall, Tier, lock};
+use wm_memory::{Manager, OverflowVerdict, TorchAnswers, TorchPaths, TorchRequest};
 
 use crate::physical;
 use crate::process::callers::{self, PieceMaker};
@@ -54,7 +54,8 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         return OomAnswer::Retry;
     }
     if callers::need_device() {
-        return OomAnswer::Fail;
+        let has_room = PROCESS.turns.make_room_for_block(manager, bytes as u64);
+        return if has_room { OomAnswer::Retry } else { OomAnswer::Fail };
     }
     // PyTorch's cache is unused: it is emptied before live memory moves.
     if !in_stream && callers::is_torch() {
@@ -68,6 +69,9 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
             return answer;
         }
     }
+    if PROCESS.turns.make_room_for_block(manager, bytes as u64) {
+        return OomAnswer::Retry;
+    }
     // Another GPU's memory is faster than the host's, and than moves to it.
     if PROCESS.moves.is_migrating() && manager.has_peer_room(bytes as u64) {
         return OomAnswer::Spill;
@@ -78,6 +82,16 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
     }
     physical::cache().make_host_room(manager, bytes as u64);
     OomAnswer::Spill
+}
+
+/// Do other processes give way for a piece that the device has no room for? `verdict`: why it may
+/// not lie elsewhere. A caller that gives up what it does not use first asks again.
+pub(crate) fn others_give_way(
+    manager: &Manager<Device>,
+    bytes: u64,
+    verdict: Option<OverflowVerdict>,
+) -> bool {
+    verdict != Some(OverflowVerdict::Later) && PROCESS.turns.make_room(manager, bytes)
 }
 
 /// May a piece that the calling code makes lie on the host? `is_for_cards`: a network card may be

@@ -18,6 +18,7 @@ use crate::pauses::{PausedParts, Pauses};
 use crate::profile::Profiler;
 use crate::torch::TorchMemory;
 use crate::trace::Recordings;
+use crate::turns::{TurnParts, Turns};
 
 /// The subsystems that hooks, reports and the exit handler use.
 pub(crate) struct Process {
@@ -31,6 +32,7 @@ pub(crate) struct Process {
     pub(crate) sharing: Sharing,
     pub(crate) torch: TorchMemory,
     pub(crate) trace: Recordings,
+    pub(crate) turns: Turns,
 }
 
 pub(crate) static PROCESS: Process = Process {
@@ -44,11 +46,17 @@ pub(crate) static PROCESS: Process = Process {
     sharing: Sharing::new(),
     torch: TorchMemory::new(),
     trace: Recordings::new(),
+    turns: Turns::new(),
 };
 
 impl Process {
     /// What pauses work on.
     pub(crate) fn paused_parts(&'static self) -> PausedParts {
         PausedParts { pauses: &self.pauses, moves: &self.moves }
+    }
+
+    /// What turns work on.
+    pub(crate) fn turn_parts(&'static self) -> TurnParts {
+        TurnParts { turns: &self.turns, paused: self.paused_parts() }
     }
 }

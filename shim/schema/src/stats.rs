@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::pause::PauseStats;
+use crate::pause::{PauseStats, TurnStats};
 
 /// The answer to `stats` and `final`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub struct Stats {
     pub dedup: Option<DedupStats>,
     /// *Optional*: whether the process is paused; null if it cannot be (`WMSHIM_PAUSE`).
     pub pause: Option<PauseStats>,
+    /// *Optional*: the turns of the process; null if it takes none (`WMSHIM_SHARE`).
+    pub turn: Option<TurnStats>,
     /// Times that the library fell back to the driver.
     pub fail_open: FailOpen,
     /// *Optional*: copies and memsets that ran past the end of a block, and were refused.
@@ -50,6 +52,14 @@ pub struct Stats {
 impl Stats {
     /// The version of this answer.
     pub const SCHEMA: &'static str = "wmshim-stats/2";
+
+    /// Why the process does not run on, in a word.
+    #[must_use]
+    pub fn halt(&self) -> Option<&str> {
+        let for_others = self.turn.as_ref().and_then(TurnStats::halt);
+        let pause = self.pause.as_ref().filter(|pause| !pause.runs());
+        for_others.or_else(|| pause.map(|pause| pause.state.as_str()))
+    }
 }
 
 /// The real driver.

@@ -11,13 +11,14 @@ const PAGE: &str = "ARCHITECTURE.md";
 const MORE: &str = "docs/dev/layers.md";
 
 /// Folders whose layers stand on a page: crates, and folders inside a crate's `src`.
-const LAYERED: [(&str, &str); 13] = [
+const LAYERED: [(&str, &str); 14] = [
     ("shim/memory", PAGE),
     ("multipath", PAGE),
     ("shim/preload", PAGE),
     ("shim/preload/src/hooks", PAGE),
     ("shim/schema", MORE),
     ("dedup", MORE),
+    ("dedup/code", MORE),
     ("shim/driver", MORE),
     ("shim/wholememory", MORE),
     ("tools/wmctl", MORE),

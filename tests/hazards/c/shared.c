@@ -11,6 +11,7 @@
  *   recapture WAY BLOCK SEED captures that graph again, so that it writes over this block
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
  *   empty BLOCK MIB          takes a block and writes nothing to it; `fill-in BLOCK SEED` loads it
+ *   fault                    reads all blocks, and has a kernel write where no memory is
  *   abandon                  destroys a stream that is captured
  *   cancelled LINE           has a thread obey that line that is to be cancelled, while the GPU copies; the thread ends after it
  *   endless                  sets memory without an end, which the driver refuses
@@ -282,6 +283,22 @@ static void write_over(const char *way, CUdeviceptr to, unsigned char *model, si
     }
 }
 
+/* The GPU's work ends in an error, whatever it was before. */
+static void fault(void)
+{
+    CUdeviceptr nowhere = 16;
+    uint64_t words = 8, seed = 0;
+    void *writing[] = {&nowhere, &words, &seed};
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        uint64_t all = blocks[i].bytes / 8;
+        void *reading[] = {&blocks[i].address, &all, &seed, &wrong};
+        if (blocks[i].address)
+            MUST(cuLaunchKernel(verify, 4, 1, 1, 64, 1, 1, 0, stream, reading, NULL));
+    }
+    MUST(cuLaunchKernel(pattern, 4, 1, 1, 64, 1, 1, 0, stream, writing, NULL));
+    MUST(cuStreamSynchronize(stream));
+}
+
 /* The source of device copies. A kernel writes it, so that it is not shared. */
 static void prepare(uint64_t seed)
 {
@@ -424,6 +441,8 @@ static void obey(char *line)
         free_block(number);
     else if (sscanf(line, "export %u", &number) == 1)
         MUST(cuIpcGetMemHandle(&handle, block_of(number)->address));
+    else if (!strcmp(line, "fault"))
+        fault();
     else if (!strcmp(line, "abandon"))
         abandon();
     else if (!strcmp(line, "endless"))

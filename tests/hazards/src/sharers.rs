@@ -63,7 +63,6 @@ impl Stage {
             .args([places::workspace("kernels/compiled/diagnostics.ptx")])
             .env("WMSHIM_BROKER", places::broker())
             .env("WMSHIM_DEDUP", "on")
-            .env("WMSHIM_DEDUP_PROOF", "4")
             .env("WMSHIM_DEDUP_SHARE", "50%")
             .env("XDG_CACHE_HOME", self.cache())
             .env("SIMCUDA_RACES", "1")
@@ -151,6 +150,13 @@ impl Sharer {
         self.child.as_ref().map_or(0, Child::id)
     }
 
+    /// Its threads of this name.
+    pub fn threads(&self, name: &str) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("it runs").flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|of| of.trim() == name).count()
+    }
+
     /// Sends it a command. The answer is read with [`hear`](Self::hear).
     pub fn tell(&mut self, line: &str) {
         writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");
@@ -171,6 +177,15 @@ impl Sharer {
     pub fn say(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()
+    }
+
+    /// Sends it a command at which it ends with an error. Returns its error output.
+    #[track_caller]
+    pub fn expect_end(mut self, line: &str) -> String {
+        self.tell(line);
+        let ended = host::watched(self.child.take().expect("not ended"));
+        assert!(!ended.status.success(), "{line}: it has not failed");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
     }
 
     /// Sends it a command whose answer is `done`.

@@ -281,6 +281,26 @@ class PauseStats(TypedDict, total=False):
     problem: Optional[str]
 
 
+class PauseAnswer(TypedDict, total=False):
+    """The answer to `pause`, `resume` and `pause_state`. All answer at once."""
+
+    schema: str
+    pid: int
+    pause: PauseStats
+
+
+class TurnStats(TypedDict, total=False):
+    """A process that takes turns (`WMSHIM_SHARE=turns`)."""
+
+    state: str
+    has_broker: bool
+    asks: int
+    gave_way: int
+    given_bytes: int
+    wait_s: float
+    longest_wait_s: float
+
+
 class Stats(TypedDict, total=False):
     """The answer to `stats` and `final`."""
 
@@ -299,17 +319,10 @@ class Stats(TypedDict, total=False):
     guard: Optional[GuardStats]
     dedup: Optional[DedupStats]
     pause: Optional[PauseStats]
+    turn: Optional[TurnStats]
     fail_open: FailOpen
     out_of_bounds: int
     detached: bool
-
-
-class PauseAnswer(TypedDict, total=False):
-    """The answer to `pause`, `resume` and `pause_state`. All answer at once."""
-
-    schema: str
-    pid: int
-    pause: PauseStats
 
 
 class StayingBytes(TypedDict, total=False):

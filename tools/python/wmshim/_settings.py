@@ -24,13 +24,14 @@ VARIABLES: Dict[str, str] = {
     "migrate": "WMSHIM_MIGRATE",
     "kept_copies": "WMSHIM_KEPT_COPIES",
     "pause": "WMSHIM_PAUSE",
+    "share": "WMSHIM_SHARE",
     "torch_allocator": "WMSHIM_TORCH_ALLOCATOR",
     "torch_pieces": "WMSHIM_TORCH_PIECES",
     "jax_allocator": "WMSHIM_JAX_ALLOCATOR",
     "multipath": "WMSHIM_MULTIPATH",
     "multipath_min": "WMSHIM_MULTIPATH_MIN",
     "dedup": "WMSHIM_DEDUP",
-    "dedup_proof": "WMSHIM_DEDUP_PROOF",
+    "dedup_from": "WMSHIM_DEDUP_FROM",
     "dedup_share": "WMSHIM_DEDUP_SHARE",
     "broker": "WMSHIM_BROKER",
     "guard": "WMSHIM_GUARD",
@@ -53,6 +54,7 @@ SIZES = {
     "WMSHIM_HOST_LIMIT",
     "WMSHIM_PEER_LIMIT",
     "WMSHIM_MULTIPATH_MIN",
+    "WMSHIM_DEDUP_FROM",
 }
 SWITCHES = {
     "WMSHIM_STITCH",
@@ -80,13 +82,14 @@ def enable(
     migrate: Optional[Union[bool, Literal["on", "asked", "off"]]] = None,
     kept_copies: Optional[Union[bool, Literal["auto", "on", "off"]]] = None,
     pause: Optional[Union[bool, Literal["on", "auto", "paused", "off"]]] = None,
+    share: Optional[Literal["turns", "off"]] = None,
     torch_allocator: Optional[Literal["auto", "async", "native", "expandable"]] = None,
     torch_pieces: Optional[Literal["keep", "release"]] = None,
     jax_allocator: Optional[Literal["native", "auto", "async"]] = None,
     multipath: Optional[Union[int, str]] = None,
     multipath_min: Optional[Size] = None,
-    dedup: Optional[Union[bool, Literal["off", "advise", "on"]]] = None,
-    dedup_proof: Optional[Union[int, str]] = None,
+    dedup: Optional[Union[bool, Literal["off", "advise", "auto", "on"]]] = None,
+    dedup_from: Optional[Size] = None,
     dedup_share: Optional[str] = None,
     broker: Optional[Path] = None,
     guard: Optional[Literal["page", "canary", "off"]] = None,
@@ -146,6 +149,9 @@ def enable(
         device memory goes to the host and to the driver, and its calls wait until it is resumed (pause.md). Auto: a
         call that finds it paused resumes it. Paused: it is paused from its first call on (`wmctl run --paused`). Calls
         that submit work cost some nanoseconds more.
+    share (turns, off; default: off): Turns: processes of one user that have this setting take turns at a GPU that is
+        too small for all of them. A call whose memory is away waits, and the process that launched least recently is
+        paused for it, as far as room is needed (pause.md). Calls that submit work cost some nanoseconds more.
     torch_allocator (auto, async, native, expandable; default: auto): PyTorch's allocator, chosen when Python starts.
         `auto` gives PyTorch's own allocator expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for
         large tensors. It leaves a choice of the user alone, and PyTorch's default where processes could not share such
@@ -161,11 +167,11 @@ def enable(
         are the driver's (multipath.md).
     multipath_min (a size with its unit such as 32MiB or 1GiB; default: as measured): Smallest copy that threads carry
         or several links share.
-    dedup (off, advise, on; default: off): `on`: memory with the same bytes as another process's, such as weights of one
-        model, is stored once on each GPU (dedup.md). Set it before Python starts. `advise`: the library counts what
-        would be shared and changes no memory.
-    dedup_proof (a number of launches such as 64, at least 1; default: 64): Launches without a change after which a
-        kernel's parameter is taken for one that is only read through.
+    dedup (off, advise, auto, on; default: off): `on`: memory with the same bytes as another process's, such as weights
+        of one model, is stored once on each GPU (dedup.md). Set it before Python starts. `advise`: the library counts
+        what would be shared and changes no memory.
+    dedup_from (a size such as 1GiB; default: 1GiB): With `WMSHIM_DEDUP=auto`: a process begins to share once it has
+        copied this much from the host, and another process of the user, too.
     dedup_share (a share above 0% such as 1% or 0.5%; default: 1%): Most of the GPU's time to spend on fingerprints of
         memory.
     broker (a path; default: `wmshimd` beside `libwmshim.so`): The program that holds memory for all processes of a user

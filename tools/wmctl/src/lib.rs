@@ -18,6 +18,7 @@ mod cdi;
 mod change;
 mod clean;
 mod client;
+mod code;
 mod dedup;
 mod diff;
 mod doctor;
@@ -99,6 +100,8 @@ enum WmctlCommand {
     Attach(change::ChangeArguments),
     /// Show what memory programs share, and what that saves
     Dedup(dedup::DedupArguments),
+    /// Show what the kernels of a library or a cubin store through, as their code says
+    Code(code::CodeArguments),
     /// Remove sockets that killed programs left
     Clean(clean::CleanArguments),
     /// Check driver, devices, limits and installation, and say what to do
@@ -167,6 +170,7 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Trim(arguments) => change::trim(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Detach(arguments) => change::detach(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Attach(arguments) => change::attach(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Code(arguments) => code::code(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dedup(arguments) => dedup::dedup(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Doctor(arguments) => doctor::doctor(&arguments),

@@ -28,7 +28,7 @@ const PAGES: [&str; 7] = [
 ];
 
 /// Commands that do not run here, by their beginning, and the reason.
-const NOT_RUN: [(&str, &str); 10] = [
+const NOT_RUN: [(&str, &str); 11] = [
     ("tar -xzf wmshim-", "needs a release: tools/xtask/src/release/tests.rs"),
     ("wmshim-0.1.0/install.sh", "the same"),
     ("~/.local/bin/wmctl", "the same"),
@@ -36,6 +36,7 @@ const NOT_RUN: [(&str, &str); 10] = [
     ("pip install ", "needs the wheel: tools/python/tests/test_wheel.py"),
     ("podman run ", "needs an image with Python"),
     ("wmctl export --listen", "serves until it is ended: tools/wmctl/tests/export.rs"),
+    ("wmctl code libgemm.so", "needs a library with kernels: tools/wmctl/tests/code.rs"),
     ("wmctl diff before.trace.gz", "needs two recordings: tools/wmctl/tests/report.rs"),
     ("wmctl replay --trace tests/traces/gpt_varlen", "takes seconds: tests/replay"),
     (

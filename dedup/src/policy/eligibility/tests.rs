@@ -1,18 +1,17 @@
 //! Hazard (wrong result): a block is shared that was written since its fingerprints, or that a
 //! kernel may write.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::client::Lease;
 use crate::policy::tracked_blocks::ChunkState;
-use crate::readers::{FunctionKey, ParameterVerdict};
+use crate::readers::FunctionKey;
 
 const CHUNKS: u64 = 4;
 const RANGE: Range<u64> = 0..CHUNKS * CHUNK_BYTES;
-
-/// Launches that make a reader here.
-const PROOF: u32 = 3;
 
 fn parameter(function: u128) -> ParameterKey {
     ParameterKey { function: FunctionKey(function), offset: 0 }
@@ -31,22 +30,23 @@ struct Scene {
 }
 
 impl Scene {
-    /// A block whose chunks all arrived by a copy just now.
+    /// A block whose chunks all arrived by a copy just now. Function 1 is proven to read.
     fn loaded() -> Self {
         let now = Instant::now();
-        let mut facts = BlockFacts::new(RANGE.end, 0, now);
+        let mut facts = BlockFacts::new(RANGE.end, now);
         facts.candidates.loaded(RANGE);
         facts.overwritten(now);
-        Self { facts, readers: Readers::new(PROOF), graphs: GraphFacts::new(), now }
+        let scene = Self { facts, readers: Readers::new(), graphs: GraphFacts::new(), now };
+        scene.readers.prove(parameter(1), true);
+        scene
     }
 
     /// A block with one reader and two equal fingerprints in a row.
     fn eligible() -> Self {
         let mut scene = Self::loaded();
-        scene.launch(1, PROOF);
+        scene.launch(1);
         scene.wait(QUIET);
         scene.learn(100);
-        scene.launch(1, PROOF);
         scene.learn(100);
         assert_eq!(scene.eligibility(), Eligibility::Eligible);
         scene
@@ -56,27 +56,16 @@ impl Scene {
         self.now += time;
     }
 
-    fn launch(&mut self, function: u128, times: u32) {
-        (0..times).for_each(|_| self.facts.used_by(parameter(function), UseTime::Now));
+    fn launch(&mut self, function: u128) {
+        self.facts.used_by(parameter(function));
     }
 
-    /// Captures a graph with one kernel that uses the block, and launches it.
-    fn launch_graph(&self, function: u128, times: u32) {
-        self.graphs.begin_capture();
-        self.graphs.add_kernel();
-        assert!(self.graphs.add_word((RANGE.start, parameter(function)), true));
-        self.graphs.end_capture(Some(1));
-        self.graphs.instantiated(1, 1);
-        self.relaunch_graph(times);
+    /// Makes a graph with one kernel that uses the block.
+    fn make_graph(&self, function: u128) {
+        assert!(self.graphs.add_word((RANGE.start, parameter(function))));
     }
 
-    fn relaunch_graph(&self, times: u32) {
-        for _ in 0..times {
-            assert_eq!(self.graphs.launched(1), 1);
-        }
-    }
-
-    fn learn(&mut self, bytes: u128) -> Lessons {
+    fn learn(&mut self, bytes: u128) -> Vec<ParameterKey> {
         self.facts.learn(&RANGE, fingerprints(bytes), &self.readers, &self.graphs)
     }
 
@@ -85,7 +74,7 @@ impl Scene {
     }
 
     fn due(&self) -> usize {
-        self.facts.due_chunks(self.now, &self.readers, self.graphs.launches()).len()
+        self.facts.due_chunks(self.now, &self.readers).len()
     }
 }
 
@@ -127,60 +116,52 @@ fn a_block_that_no_kernel_has_used_waits_thirty_seconds() {
     assert_eq!(scene.eligibility(), Eligibility::Eligible);
 }
 
+/// Launches are no proof: a kernel may write later, or write the same bytes.
 #[test]
-fn a_kernel_is_no_reader_before_its_proof() {
-    let mut scene = Scene::loaded();
-    scene.wait(QUIET);
+fn a_kernel_without_a_proof_ends_eligibility_however_often_it_is_launched() {
+    let mut scene = Scene::eligible();
+    (0..10_000).for_each(|_| scene.launch(2));
     scene.learn(100);
-    scene.launch(1, PROOF - 1);
-    assert_eq!(scene.learn(100), Lessons::default());
     assert_eq!(scene.eligibility(), Eligibility::PossibleWriter);
-    scene.launch(1, 1);
-    assert_eq!(scene.learn(100).readers, [parameter(1)]);
+    scene.readers.prove(parameter(2), false);
+    assert_eq!(scene.eligibility(), Eligibility::PossibleWriter);
+    scene.launch(3);
+    scene.readers.prove(parameter(3), true);
+    assert_eq!(scene.eligibility(), Eligibility::PossibleWriter, "the other one may be launched again");
+}
+
+#[test]
+fn a_proof_makes_a_block_eligible() {
+    let mut scene = Scene::eligible();
+    scene.launch(2);
+    assert_eq!(scene.facts.parameters().count(), 2);
+    scene.readers.prove(parameter(2), true);
     assert_eq!(scene.eligibility(), Eligibility::Eligible);
 }
 
 #[test]
-fn launches_before_the_first_fingerprint_prove_nothing() {
-    let mut scene = Scene::loaded();
-    scene.launch(1, 10 * PROOF);
-    assert_eq!(scene.learn(100), Lessons::default());
-}
-
-#[test]
-fn launches_around_a_copy_prove_nothing() {
+fn a_change_refutes_the_readers_of_the_block() {
     let mut scene = Scene::eligible();
-    scene.launch(2, PROOF);
-    scene.facts.overwritten(scene.now);
-    scene.launch(2, PROOF);
-    assert_eq!(scene.learn(100), Lessons::default());
-    assert_eq!(scene.readers.verdict(parameter(2)), ParameterVerdict::Unknown);
-}
-
-#[test]
-fn each_new_kernel_ends_eligibility_until_it_is_a_reader() {
-    let mut scene = Scene::eligible();
-    scene.launch(2, 1);
-    assert_eq!(scene.eligibility(), Eligibility::PossibleWriter);
-    scene.launch(2, PROOF);
-    scene.learn(100);
-    assert_eq!(scene.eligibility(), Eligibility::Eligible);
-}
-
-#[test]
-fn a_change_blames_the_kernels_of_its_window() {
-    let mut scene = Scene::eligible();
-    scene.launch(1, 1);
-    let lessons = scene.learn(200);
-    assert_eq!(lessons.reversed, [parameter(1)]);
+    scene.launch(1);
+    let refuted = scene.learn(200);
+    assert_eq!(refuted, [parameter(1)]);
     assert_eq!(scene.eligibility(), Eligibility::Changing);
-    assert!(scene.facts.relies_on(&lessons.reversed) && !scene.facts.relies_on(&[parameter(9)]));
+    assert!(scene.facts.relies_on(&refuted) && !scene.facts.relies_on(&[parameter(9)]));
+}
+
+/// A fingerprint right before the exchange finds other bytes.
+#[test]
+fn a_contradicted_block_begins_anew() {
+    let mut scene = Scene::eligible();
+    scene.launch(1);
+    assert_eq!(scene.facts.contradicted(&scene.readers), [parameter(1)]);
+    assert_eq!((scene.facts.fingerprints().count(), scene.facts.ask(9)), (0, vec![]));
 }
 
 #[test]
 fn a_changed_chunk_is_no_candidate_any_more() {
     let mut scene = Scene::eligible();
-    scene.launch(1, 1);
+    scene.launch(1);
     let mut changed = fingerprints(100);
     changed.insert(2, Fingerprint(7));
     scene.facts.learn(&RANGE, changed, &scene.readers, &scene.graphs);
@@ -190,67 +171,35 @@ fn a_changed_chunk_is_no_candidate_any_more() {
 #[test]
 fn a_chunk_that_is_no_candidate_any_more_is_no_change() {
     let mut scene = Scene::eligible();
-    scene.launch(1, PROOF);
+    scene.launch(1);
     let mut fewer = fingerprints(100);
     fewer.remove(&3);
-    let lessons = scene.facts.learn(&RANGE, fewer, &scene.readers, &scene.graphs);
-    assert_eq!(lessons, Lessons::default());
+    assert_eq!(scene.facts.learn(&RANGE, fewer, &scene.readers, &scene.graphs), []);
     assert_eq!(scene.eligibility(), Eligibility::Eligible);
 }
 
 #[test]
-fn a_launched_graph_proves_its_kernels() {
-    let mut scene = Scene::loaded();
-    scene.launch_graph(5, 0);
-    scene.learn(100);
-    assert_eq!(scene.eligibility(), Eligibility::Changing);
-    scene.graphs.launched(1);
-    scene.learn(100);
-    assert_eq!(scene.eligibility(), Eligibility::PossibleWriter, "one launch is no proof");
-    scene.relaunch_graph(PROOF);
-    assert_eq!(scene.learn(100).readers, [parameter(5)]);
-    assert_eq!(scene.eligibility(), Eligibility::Eligible);
-}
-
-#[test]
-fn a_captured_graph_that_is_not_launched_is_a_possible_writer() {
+fn a_kernel_of_a_graph_is_a_possible_writer_until_it_is_proven() {
     let mut scene = Scene::eligible();
-    scene.launch_graph(5, 0);
+    scene.make_graph(5);
     scene.learn(100);
     assert_eq!(scene.eligibility(), Eligibility::PossibleWriter);
-    assert_eq!(scene.readers.verdict(parameter(5)), ParameterVerdict::Unknown);
+    scene.readers.prove(parameter(5), true);
+    assert_eq!(scene.eligibility(), Eligibility::Eligible);
 }
 
 #[test]
-fn a_change_after_a_graphs_launch_blames_every_kernel_of_a_graph() {
+fn a_change_refutes_the_kernels_of_graphs_too() {
     let mut scene = Scene::eligible();
-    scene.launch_graph(5, 1);
-    let writers = scene.learn(200).writers;
-    assert_eq!(writers, [parameter(5)]);
-}
-
-#[test]
-fn a_change_without_a_graphs_launch_blames_no_graph() {
-    let mut scene = Scene::eligible();
-    scene.launch_graph(5, 1);
-    scene.learn(100);
-    scene.launch(1, 1);
-    assert_eq!(scene.learn(200).writers, [parameter(1)]);
-}
-
-#[test]
-fn an_unknown_kernel_ends_eligibility_and_teaches_nothing() {
-    let mut scene = Scene::eligible();
-    scene.launch(2, PROOF);
-    scene.facts.window.add_unknown();
-    assert_eq!(scene.eligibility(), Eligibility::UnknownKernel);
-    assert_eq!(scene.learn(100), Lessons::default());
+    scene.readers.prove(parameter(5), true);
+    scene.make_graph(5);
+    assert_eq!(scene.learn(200).into_iter().collect::<BTreeSet<_>>(), [parameter(1), parameter(5)].into());
 }
 
 #[test]
 fn an_excluded_block_is_neither_shared_nor_fingerprinted() {
-    let mut scene = Scene::eligible();
-    scene.launch(2, 1);
+    let mut scene = Scene::loaded();
+    scene.wait(QUIET);
     assert_eq!(scene.due(), CHUNKS as usize);
     scene.facts.exclude(Exclusion::GraphWrites);
     assert_eq!(scene.eligibility(), Eligibility::Excluded(Exclusion::GraphWrites));
@@ -268,24 +217,19 @@ fn a_block_needs_fingerprints_after_a_pause_without_writes() {
     assert_eq!(scene.due(), CHUNKS as usize - 1, "a chunk that a call wrote is no candidate");
 }
 
+/// Hazard (latency): blocks that cannot be shared are fingerprinted again and again.
 #[test]
-fn a_settled_block_needs_no_fingerprints() {
-    let mut scene = Scene::eligible();
-    assert_eq!(scene.due(), 0);
-    scene.launch(1, 1);
-    assert_eq!(scene.due(), 0, "its kernel is a reader");
-    scene.launch(2, 1);
+fn only_a_block_that_could_be_shared_is_fingerprinted_and_only_until_it_was_still() {
+    let mut scene = Scene::loaded();
+    scene.wait(QUIET);
+    scene.launch(2);
+    assert_eq!(scene.due(), 0, "a kernel without a proof uses it");
+    scene.readers.prove(parameter(2), true);
     assert_eq!(scene.due(), CHUNKS as usize);
-}
-
-#[test]
-fn a_graphs_launch_makes_a_block_with_an_unproved_kernel_due() {
-    let mut scene = Scene::eligible();
-    scene.launch(2, 1);
     scene.learn(100);
-    assert_eq!(scene.due(), 0, "no launch could teach anything");
-    scene.launch_graph(5, 1);
-    assert_eq!(scene.due(), CHUNKS as usize);
+    scene.learn(100);
+    scene.launch(1);
+    assert_eq!(scene.due(), 0);
 }
 
 #[test]
@@ -293,7 +237,7 @@ fn shared_chunks_do_not_change_the_rules() {
     let mut scene = Scene::eligible();
     scene.facts.shared(0, ChunkState::Given { handle: 1, lease: Some(Lease(1)) });
     assert_eq!(scene.eligibility(), Eligibility::Eligible);
-    scene.launch(2, 1);
+    scene.launch(2);
     assert_eq!(scene.eligibility(), Eligibility::PossibleWriter);
 }
 
@@ -302,6 +246,7 @@ enum Event {
     Copy,
     Launch(u128),
     Graph(u128),
+    Prove(u128, bool),
     Learn { changed: bool },
     Wait(u64),
 }
@@ -311,6 +256,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Copy),
         4 => (0..3_u128).prop_map(Event::Launch),
         1 => (3..5_u128).prop_map(Event::Graph),
+        3 => (0..5_u128, prop::bool::weighted(0.9)).prop_map(|(of, reads)| Event::Prove(of, reads)),
         5 => prop::bool::weighted(0.1).prop_map(|changed| Event::Learn { changed }),
         2 => (0..20_000_u64).prop_map(Event::Wait),
     ]
@@ -318,31 +264,49 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     /// Any order of events: an eligible block had two equal fingerprints since its last write and
-    /// its last change, and no kernel that was blamed uses it.
+    /// its last change, and each kernel that uses it was proven, and not refuted since.
     #[test]
     fn an_eligible_block_was_still_and_has_readers_only(events in prop::collection::vec(event(), 0..120)) {
         let mut scene = Scene::loaded();
-        let (mut bytes, mut equal, mut blamed) = (0_u128, 0, Vec::new());
+        let (mut bytes, mut equal) = (0_u128, 0);
+        let (mut used, mut graphs, mut proven) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::from([1]));
+        let (mut refuted, mut disproven) = (BTreeSet::new(), BTreeSet::new());
         for event in events {
             match event {
                 Event::Copy => {
                     scene.facts.overwritten(scene.now);
                     (bytes, equal) = (bytes + 10, 0);
                 }
-                Event::Launch(function) => scene.launch(function, 1),
-                Event::Graph(function) => scene.launch_graph(function, 1),
+                Event::Launch(function) => {
+                    scene.launch(function);
+                    used.insert(function);
+                }
+                Event::Graph(function) => {
+                    scene.make_graph(function);
+                    graphs.insert(function);
+                }
+                Event::Prove(function, only_reads) => {
+                    scene.readers.prove(parameter(function), only_reads);
+                    let is_first = !proven.contains(&function) && !disproven.contains(&function);
+                    match only_reads {
+                        true if is_first => drop(proven.insert(function)),
+                        false if is_first => drop(disproven.insert(function)),
+                        _ => {}
+                    }
+                }
                 Event::Learn { changed } => {
                     if changed {
                         (bytes, equal) = (bytes + 10, 0);
                     }
-                    blamed.extend(scene.learn(bytes).writers);
+                    refuted.extend(scene.learn(bytes).into_iter().map(|of| of.function.0));
+                    used.extend(&graphs);
                     equal += 1;
                 }
                 Event::Wait(milliseconds) => scene.wait(Duration::from_millis(milliseconds)),
             }
             if scene.eligibility() == Eligibility::Eligible {
                 prop_assert!(equal >= 2, "{equal} equal fingerprints");
-                prop_assert!(!scene.facts.relies_on(&blamed));
+                prop_assert!(used.iter().all(|of| proven.contains(of) && !refuted.contains(of)));
             }
         }
     }

@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::readers::{FunctionKey, Readers, WindowOutcome};
+use crate::readers::FunctionKey;
 
 fn parameter(number: u32) -> ParameterKey {
     ParameterKey { function: FunctionKey(number.into()), offset: 0 }
@@ -10,7 +10,7 @@ fn parameter(number: u32) -> ParameterKey {
 
 /// A block of eight chunks, all loaded and fingerprinted.
 fn loaded() -> BlockFacts {
-    let mut facts = BlockFacts::new(8 * CHUNK_BYTES, 0, Instant::now());
+    let mut facts = BlockFacts::new(8 * CHUNK_BYTES, Instant::now());
     facts.candidates.loaded(0..8 * CHUNK_BYTES);
     facts.fingerprints = (0..8).map(|index| (index, Fingerprint(index.into()))).collect();
     facts.unchanged = 1;
@@ -24,6 +24,26 @@ fn a_write_voids_every_fingerprint() {
     assert_eq!(facts.unchanged, 0);
     assert_eq!(facts.ask(8), []);
     assert_eq!(facts.fingerprints().count(), 0);
+}
+
+/// Hazard (process crash): the broker tells another process that this one has bytes which
+/// it has no longer, and the other one's memory is shared with no process.
+#[test]
+fn a_chunk_waits_for_as_long_as_it_has_the_bytes() {
+    let mut facts = loaded();
+    let asked = facts.ask(3);
+    for (index, name) in &asked {
+        facts.waits(*index, *name, Lease(*index));
+    }
+    assert_eq!((facts.ask(8).len(), facts.withdrawn()), (5, vec![]), "these are not asked about again");
+    assert_eq!(facts.usage().shared, 0);
+    facts.arrived(|name| name == asked[1].1);
+    assert_eq!((facts.withdrawn(), facts.ask(8)), (vec![Lease(1)], vec![asked[1]]));
+    facts.overwritten(Instant::now());
+    assert_eq!(facts.withdrawn(), [Lease(0), Lease(2)]);
+    facts.waits(1, asked[1].1, Lease(9));
+    assert_eq!(facts.withdrawn(), [Lease(9)], "the answer came after the write");
+    assert_eq!(facts.freed(), []);
 }
 
 #[test]
@@ -47,40 +67,13 @@ fn the_second_private_copy_excludes_the_block() {
 #[test]
 fn kernels_without_end_exclude_the_block() {
     let mut facts = loaded();
-    (0..MOST_PARAMETERS as u32).for_each(|number| facts.used_by(parameter(number), UseTime::InGraph));
-    facts.used_by(parameter(0), UseTime::Now);
+    for number in 0..MOST_PARAMETERS as u32 {
+        assert!(facts.used_by(parameter(number)));
+    }
+    assert!(!facts.used_by(parameter(0)), "it is known");
     assert_eq!(facts.exclusion(), None);
-    facts.used_by(parameter(u32::MAX), UseTime::Now);
+    facts.used_by(parameter(u32::MAX));
     assert_eq!(facts.exclusion(), Some(Exclusion::ManyKernels));
-}
-
-#[test]
-fn a_captured_kernel_is_no_launch() {
-    let mut facts = loaded();
-    facts.used_by(parameter(1), UseTime::InGraph);
-    assert!(facts.window.is_empty() && facts.parameters.contains(&parameter(1)));
-    facts.used_by(parameter(1), UseTime::Now);
-    assert_eq!(facts.window.launches().collect::<Vec<_>>(), [(parameter(1), 1)]);
-}
-
-#[test]
-fn a_private_copy_blames_no_earlier_kernel() {
-    let mut facts = loaded();
-    facts.used_by(parameter(1), UseTime::Now);
-    facts.copied_for([parameter(2)], UseTime::Now);
-    assert_eq!(facts.window.launches().collect::<Vec<_>>(), [(parameter(2), 1)]);
-    assert!(facts.parameters.contains(&parameter(1)), "it may still be launched");
-}
-
-/// Hazard (silent degradation): a kernel that writes in place, `w.add_(x)`, has two parameters into
-/// a block. If only one is known, it is certain to be a writer for all processes of the user.
-#[test]
-fn a_private_copy_blames_each_parameter_of_the_launch_and_none_for_certain() {
-    let (mut facts, readers) = (loaded(), Readers::new(1));
-    facts.copied_for([parameter(1), parameter(2)], UseTime::Now);
-    let lessons = readers.close(&facts.window, WindowOutcome::Changed);
-    assert_eq!(lessons.certain, []);
-    assert_eq!(lessons.writers, [parameter(1), parameter(2)]);
 }
 
 #[test]
@@ -192,39 +185,5 @@ proptest! {
         back.extend(facts.freed());
         back.sort_unstable();
         prop_assert_eq!(back, held);
-    }
-}
-
-proptest! {
-    /// Hazard (wrong result): a launch that the window expects is not counted among the block's
-    /// parameters, and the block passes for one that only readers use.
-    #[test]
-    fn each_kernel_since_the_first_copy_is_remembered_whatever_windows_end(
-        steps in prop::collection::vec((0..6_u8, 0..8_u32), 0..200),
-    ) {
-        let (mut facts, mut model, mut launches) = (loaded(), std::collections::BTreeSet::new(), 0);
-        for (step, number) in steps {
-            match step {
-                0 => {
-                    facts.window.clear();
-                    launches = 0;
-                }
-                1 => facts.used_by(parameter(number), UseTime::InGraph),
-                2 => {
-                    facts.copied_for([parameter(number)], UseTime::Now);
-                    launches = 1;
-                }
-                _ => {
-                    facts.used_by(parameter(number), UseTime::Now);
-                    launches += 1;
-                }
-            }
-            if step > 0 {
-                model.insert(parameter(number));
-            }
-            let found: std::collections::BTreeSet<_> = facts.parameters.iter().copied().collect();
-            prop_assert_eq!(&found, &model);
-            prop_assert_eq!(facts.window.launches().map(|(_, count)| count).sum::<u32>(), launches);
-        }
     }
 }

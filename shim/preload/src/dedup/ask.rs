@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
@@ -13,6 +14,7 @@ use wm_memory::Manager;
 use super::mailbox::NamedChunk;
 use super::sharing::Sharing;
 use crate::process::driver;
+use crate::registry;
 
 /// Chunks that are prepared at once: somewhat more than a pass exchanges. Each may need a
 /// descriptor; of those that the program may have, it is left fifteen of sixteen.
@@ -36,6 +38,7 @@ impl Sharing {
         let mut chosen = Vec::new();
         for block in blocks {
             let mut facts = block.facts();
+            self.mailbox.release(facts.withdrawn());
             if !self.is_eligible(&facts) {
                 continue;
             }
@@ -51,6 +54,18 @@ impl Sharing {
             }
         }
         chosen
+    }
+
+    /// Other processes have offered chunks of these names, and this process waits for some of them.
+    pub(super) fn arrived(&self, names: &[ChunkName]) {
+        let names: FxHashSet<Fingerprint> = names.iter().map(|name| name.fingerprint).collect();
+        for manager in registry::all() {
+            for block in self.blocks.of(manager) {
+                let mut facts = block.facts();
+                facts.arrived(|fingerprint| names.contains(&fingerprint));
+                self.mailbox.release(facts.withdrawn());
+            }
+        }
     }
 
     /// Names of all chunks of a device that may be shared now.

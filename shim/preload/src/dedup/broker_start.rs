@@ -53,7 +53,7 @@ struct Errand {
 }
 
 /// The folder in which this user's broker listens, and its program, by this process's settings.
-pub(super) fn location() -> Result<BrokerHome, FolderError> {
+pub(crate) fn location() -> Result<BrokerHome, FolderError> {
     let settings = settings::load();
     let folder = private_folder::directory(settings.stats_dir.as_deref())?;
     let folder = std::path::absolute(&folder).unwrap_or(folder);
@@ -63,7 +63,7 @@ pub(super) fn location() -> Result<BrokerHome, FolderError> {
 }
 
 /// Starts a broker, and waits until it, or another one, listens.
-pub(super) fn start(home: &BrokerHome) -> Result<(), StartError> {
+pub(crate) fn start(home: &BrokerHome) -> Result<(), StartError> {
     let program = home.program.as_ref().ok_or(StartError::NotInstalled)?;
     if adopts_orphans() {
         return Err(StartError::Subreaper);

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use wm_dedup::cache::VerdictCache;
+use wm_dedup::cache::{ResultsCache, WriterCache};
 use wm_dedup::chunk::ChunkName;
-use wm_dedup::client::{Client, ConnectError, Lease, OfferAnswer};
+use wm_dedup::client::{Client, ConnectError, Lease, LookUpAnswer, OfferAnswer};
 use wm_dedup::policy::advice::SharingAdvice;
-use wm_dedup::policy::kernel_effects::VerdictExchange;
+use wm_dedup::policy::backoff::Backoff;
+use wm_dedup::policy::kernel_effects::WriterExchange;
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 use wm_multipath::measured::cache;
@@ -23,6 +24,7 @@ use super::broker_start;
 use super::kernel_effects::today;
 use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
+use super::proofs::KernelProofs;
 use super::sharing::Sharing;
 use crate::process::{self, driver};
 use crate::registry;
@@ -33,20 +35,27 @@ const REQUEST_WAIT: Duration = Duration::from_millis(50);
 /// How long the broker is asked nothing after it gave no answer.
 const UNANSWERED_PAUSE: Duration = Duration::from_millis(50);
 
+/// The time between two questions about chunks that this process waits for: after one that came,
+/// and the longest.
+const ARRIVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
 const STACK: usize = 256 << 10;
 
 impl Sharing {
     /// Starts the background thread, if it does not run.
     pub(super) fn start_broker_thread(&'static self) {
         self.started.call_once(|| {
-            let cache = cache::folder().map(|folder| VerdictCache::new(&folder));
+            let folder = cache::folder();
+            let writers = folder.as_deref().map(WriterCache::new);
             let thread = BrokerThread {
                 sharing: self,
                 client: None,
                 exported: HashMap::new(),
                 talks: true,
                 next_question: Instant::now(),
-                verdicts: VerdictExchange::new(cache, Instant::now()),
+                arrivals: Backoff::new(ARRIVALS),
+                writers: WriterExchange::new(writers, Instant::now()),
+                proofs: KernelProofs::new(folder.as_deref().map(ResultsCache::new)),
             };
             if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, move || thread.run()) {
                 log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
@@ -63,7 +72,10 @@ struct BrokerThread {
     talks: bool,
     /// When the broker is asked again.
     next_question: Instant,
-    verdicts: VerdictExchange,
+    /// When it is asked about chunks that this process waits for.
+    arrivals: Backoff,
+    writers: WriterExchange,
+    proofs: KernelProofs,
 }
 
 impl BrokerThread {
@@ -78,9 +90,11 @@ impl BrokerThread {
                 None => registry::all().for_each(|manager| self.run_idle_pass(manager)),
             }
             self.ask();
-            let effects = self.sharing.kernels.effects();
-            let reversed = self.verdicts.exchange(effects, Instant::now(), today());
-            let _blocks = self.sharing.distrust(&reversed);
+            let kernels = &self.sharing.kernels;
+            let writers = self.writers.exchange(kernels.effects(), Instant::now(), today());
+            let _blocks = self.sharing.distrust(&writers);
+            let devices: Vec<_> = registry::all().map(|manager| manager.gpu().ordinal()).collect();
+            self.proofs.judge(kernels, &devices);
         }
     }
 
@@ -133,12 +147,28 @@ impl BrokerThread {
         if Instant::now() < self.next_question {
             return;
         }
+        self.ask_for_arrivals();
         for manager in registry::all() {
-            self.look_up(self.sharing.next_chunks(manager));
+            // A chunk that no other process has needs no pass, so there may be room for more.
+            while self.look_up(self.sharing.next_chunks(manager)) {}
         }
     }
 
-    fn look_up(&mut self, chunks: Vec<NamedChunk>) {
+    /// Chunks that this process waits for and that have come are looked up again.
+    fn ask_for_arrivals(&mut self) {
+        if !self.arrivals.is_due(Instant::now()) {
+            return;
+        }
+        let names = self.client().and_then(|client| client.arrivals().ok()).unwrap_or_default();
+        self.arrivals.end(Instant::now(), !names.is_empty());
+        if !names.is_empty() {
+            self.sharing.arrived(&names);
+        }
+    }
+
+    /// Returns `true` if all chunks were answered, and at least one was.
+    fn look_up(&mut self, chunks: Vec<NamedChunk>) -> bool {
+        let mut is_answered = !chunks.is_empty();
         let mut chunks = chunks.into_iter().peekable();
         while chunks.peek().is_some() {
             let batch: Vec<NamedChunk> = chunks.by_ref().take(Client::BATCH).collect();
@@ -146,16 +176,33 @@ impl BrokerThread {
             let Some(Ok(found)) = self.client().map(|client| client.look_up(&names)) else {
                 batch.iter().for_each(|chunk| self.sharing.forget_question(chunk));
                 self.next_question = Instant::now() + UNANSWERED_PAUSE;
+                is_answered = false;
                 continue;
             };
             for (chunk, found) in batch.into_iter().zip(found) {
-                let reply = match found {
-                    Some((lease, open)) => self.prepare_to_take(chunk, lease, &open),
-                    None => self.prepare_to_give(chunk),
-                };
-                self.sharing.mailbox.reply(reply);
+                is_answered &= self.answer(chunk, found);
             }
         }
+        is_answered
+    }
+
+    /// Returns `false` if the chunk is to be asked about again some time.
+    fn answer(&mut self, chunk: NamedChunk, found: LookUpAnswer) -> bool {
+        let reply = match found {
+            LookUpAnswer::Chunk(lease, open) => self.prepare_to_take(chunk, lease, &open),
+            LookUpAnswer::Wanted => self.prepare_to_give(chunk),
+            LookUpAnswer::Waiting(lease) => {
+                chunk.block.facts().waits(chunk.index, chunk.name.fingerprint, lease);
+                return true;
+            }
+            LookUpAnswer::Full => {
+                self.sharing.forget_question(&chunk);
+                None
+            }
+        };
+        let is_prepared = reply.is_some();
+        self.sharing.mailbox.reply(reply);
+        is_prepared
     }
 
     /// If the broker cannot be asked, the last count stays.

@@ -2,8 +2,9 @@
 //! nothing in flight.
 //!
 //! Another process's chunk is compared byte by byte with this process's, and takes its place if it
-//! is equal. A chunk that no process has offered is fingerprinted once more and mapped for reading
-//! only. If that fails the chunk stays private; if there was no time, its preparation stays valid.
+//! is equal. A chunk that another process has, and none has offered, is fingerprinted once more and
+//! mapped for reading only. If that fails the chunk stays private; if there was no time, its
+//! preparation stays valid.
 
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,10 @@ impl<'a> ChunkExchange<'a> {
             .into_iter()
             .enumerate()
             .partition(|(at, (chunk, _))| prints.get(*at) == Some(&chunk.name.fingerprint));
-        other.iter().for_each(|(_, (chunk, _))| self.sharing.forget_question(chunk));
+        for (_, (chunk, _)) in &other {
+            self.sharing.forget_question(chunk);
+            self.sharing.contradicted(chunk);
+        }
         let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
         let chunks: Vec<BlockChunk> = same.iter().map(|(chunk, _)| chunk.of_block()).collect();
         let mut handles: Vec<Handle> = Vec::new();

@@ -14,6 +14,7 @@ impl Sharing {
         let mode = match settings::get()?.dedup {
             Dedup::Off => return None,
             Dedup::Advise => "advise",
+            Dedup::Auto => "auto",
             Dedup::On => "on",
         };
         let verdicts = self.kernels.readers().counts();

@@ -2,19 +2,20 @@
 //!
 //! A kernel is known by its code ([`launches::CODE`]), else by its handle.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 use wm_abi::CUfunction;
 use wm_dedup::policy::kernel_effects::KernelEffects;
-use wm_dedup::readers::{FunctionKey, Readers};
+use wm_dedup::readers::{FunctionKey, ParameterKey, Readers};
+use wm_driver::lock;
 use wm_driver::thread::Uncancelled;
 
-use crate::{launches, settings};
+use crate::launches::{self, FunctionCode};
 
 /// By the kernel's identity in this process. Those of before an unload of code are dropped at the
 /// first look-up after it: their handles may name other kernels now.
@@ -63,11 +64,15 @@ impl RecentKey {
     }
 }
 
-/// The first two are made at their first use.
+/// Maps are made at their first use.
 #[derive(Debug)]
 pub(super) struct ProcessKernels {
     effects: OnceLock<KernelEffects>,
     keys: OnceLock<KeysOfKernels>,
+    /// The code of each kernel that has a key.
+    codes: OnceLock<DashMap<FunctionKey, Arc<FunctionCode>, FxBuildHasher>>,
+    /// Parameters that are to be judged.
+    asked: Mutex<Vec<ParameterKey>>,
     /// Unloads of code before the last look-up.
     unloads: AtomicU64,
     /// By a part of the handle.
@@ -79,13 +84,15 @@ impl ProcessKernels {
         Self {
             effects: OnceLock::new(),
             keys: OnceLock::new(),
+            codes: OnceLock::new(),
+            asked: Mutex::new(Vec::new()),
             unloads: AtomicU64::new(0),
             recent: [const { RecentKey::empty() }; 1 << RECENT_BITS],
         }
     }
 
     pub(super) fn effects(&self) -> &KernelEffects {
-        self.effects.get_or_init(|| KernelEffects::new(settings::load().dedup_proof))
+        self.effects.get_or_init(KernelEffects::new)
     }
 
     #[inline]
@@ -123,24 +130,43 @@ impl ProcessKernels {
                 forget_unloaded(keys, identity.0);
             }
             // The map is not locked while the driver is asked.
-            let key = key(function, identity);
+            let key = self.make_key(function, identity);
             *keys.entry(identity).or_insert(key)
         });
         self.place(function).set(identity, key);
         key
+    }
+
+    fn make_key(&self, function: CUfunction, (unloads, handle): (u64, usize)) -> FunctionKey {
+        let Some(code) = launches::CODE.of(function) else {
+            return FunctionKey::of_handle(unloads, handle);
+        };
+        let key = FunctionKey::of(code.image, &code.name);
+        self.codes.get_or_init(DashMap::default).entry(key).or_insert_with(|| Arc::new(code));
+        key
+    }
+
+    /// A parameter points into a block that could be shared: it is to be judged, if it was not.
+    #[cold]
+    pub(super) fn ask(&self, parameters: &[ParameterKey]) {
+        let open = self.readers().unjudged(parameters);
+        lock(&self.asked).extend(open);
+    }
+
+    /// The parameters that were asked about since the last call.
+    pub(super) fn asked(&self) -> Vec<ParameterKey> {
+        std::mem::take(&mut *lock(&self.asked))
+    }
+
+    /// The code of a kernel; `None` if it is unknown.
+    pub(super) fn code(&self, function: FunctionKey) -> Option<Arc<FunctionCode>> {
+        self.codes.get()?.get(&function).map(|code| Arc::clone(&code))
     }
 }
 
 /// Drops the keys of before so many unloads.
 fn forget_unloaded(keys: &KeysOfKernels, unloads: u64) {
     keys.retain(|(of, _), _| *of >= unloads);
-}
-
-fn key(function: CUfunction, (unloads, handle): (u64, usize)) -> FunctionKey {
-    launches::CODE.of(function).map_or_else(
-        || FunctionKey::of_handle(unloads, handle),
-        |code| FunctionKey::of(code.image, &code.name),
-    )
 }
 
 /// Days since 1970.

@@ -52,7 +52,8 @@ pub(super) enum BackgroundRequest {
 pub(super) enum PassReply {
     /// Another process has memory that may hold the same bytes.
     Found(NamedChunk, ChunkToTake),
-    /// No process has: this one's could be the first.
+    /// Another process has the same bytes, and none has given its memory: this one's could be the
+    /// first.
     Missing(NamedChunk, ChunkToGive),
 }
 

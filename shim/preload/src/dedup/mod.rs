@@ -5,14 +5,19 @@
 //! |---|---|
 //! | [`sharing`] | the state, as one value |
 //! | `program` | the calls of the program that matter here |
+//! | `stored_addresses` | blocks whose addresses the program copies to the device |
 //! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
+//! | `noted` | kernels that a block knows already |
 //! | `kernel_effects` | the key of each kernel, and the verdicts |
+//! | `proofs` | the verdicts that come from kernels' code |
+//! | `company` | the other processes that could share |
 //! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
 //! | `eligibility` | which blocks may be shared |
 //! | `ask` | the chunks that the broker is asked about next |
 //! | `prepared` | the part of an exchange that runs beside the GPU's work |
 //! | `exchange` | chunks that are taken and given |
 //! | `unshare` | the way back, before a write |
+//! | `fault` | what a fault teaches |
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
@@ -24,22 +29,27 @@
 //! a block stays private.
 
 mod ask;
-mod broker_start;
+pub(crate) mod broker_start;
 mod broker_thread;
 mod captured;
+mod company;
 mod counts;
 mod eligibility;
 mod exchange;
+mod fault;
 mod figures;
 mod kernel_effects;
 mod kernels;
 mod mailbox;
+mod noted;
 mod pass_tools;
 mod passes;
 mod pending;
 mod prepared;
 mod program;
+mod proofs;
 mod sharing;
+mod stored_addresses;
 mod tracked_blocks;
 mod unshare;
 
@@ -47,6 +57,7 @@ use crate::events::{self, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
 use crate::moves::pin_reason;
+use crate::process::own_memory;
 use crate::settings::{Dedup, Settings};
 pub(crate) use sharing::Sharing;
 
@@ -57,10 +68,14 @@ impl Sharing {
         if settings.dedup == Dedup::Off || settings.disable {
             return;
         }
-        match pin_reason::of_settings(settings) {
+        let unreadable = (!own_memory::is_readable()).then_some("a kernel that forbids process_vm_readv");
+        match pin_reason::of_settings(settings).or(unreadable) {
             Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
             None => {
-                self.status.begin(settings.dedup == Dedup::On);
+                match settings.dedup {
+                    Dedup::Auto => self.status.begin_asleep(),
+                    chosen => self.status.begin(chosen == Dedup::On),
+                }
                 GATE.turn_on();
                 launches::subscribe(Subscriber::Sharing);
                 events::subscribe(events);

@@ -6,8 +6,10 @@
 //!
 //! A block is shared after its kernels are known to read only. Then each chunk's name is looked up,
 //! ahead of the pass ([`super::ask`]). If another process has memory of that name, the pass
-//! compares the bytes, and the memory takes the chunk's place if they are equal. If no process has
-//! it, the chunk is mapped for reading only and offered to others.
+//! compares the bytes, and the memory takes the chunk's place if they are equal. If another process
+//! has the bytes and has not given its memory, the chunk is mapped for reading only and offered. If
+//! no other process has them, the chunk stays as it is, and can be written: a process that is alone
+//! with its bytes takes no risk for them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, TryLockError};
@@ -48,7 +50,9 @@ const UNPARK: Duration = Duration::from_millis(1);
 impl Sharing {
     /// Is there anything to do now?
     pub(super) fn is_pass_due(&self) -> bool {
-        self.is_on() && self.times.is_due(Instant::now(), || self.mailbox.replies() > 0)
+        self.is_on()
+            && self.status.is_awake()
+            && self.times.is_due(Instant::now(), || self.mailbox.replies() > 0)
     }
 
     /// Runs a pass, in the context of the calling thread.

@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use wm_abi::{CUfunction, CUgraph, CUgraphExec};
+use wm_abi::CUfunction;
 use wm_dedup::policy::tracked_blocks::{BlockFacts, Exclusion, UseTime, WriteAnswer};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
@@ -34,11 +34,12 @@ fn time(when: Submission) -> UseTime {
 }
 
 impl Sharing {
-    /// A copy from memory of the host into a range.
-    pub(crate) fn loaded(&'static self, to: Range<u64>, when: Submission) {
+    /// A copy from memory of the host, at `from`, into a range.
+    pub(crate) fn loaded(&'static self, to: Range<u64>, from: u64, when: Submission) {
         if !self.is_on() || to.is_empty() {
             return;
         }
+        self.note_stored_addresses(from, to.end - to.start);
         if when != Submission::Now {
             return self.written(to, when);
         }
@@ -46,13 +47,27 @@ impl Sharing {
         let mut facts = self.overwritten(&block, when);
         let (start, end) = (to.start - block.range.start, to.end - block.range.start);
         facts.candidates.loaded(start..end);
+        drop(facts);
+        self.company.add_loaded(end - start);
+        self.wake_in_company();
+    }
+
+    /// Begins to share if there is another process to share with.
+    fn wake_in_company(&'static self) {
+        if self.is_on() && !self.status.is_awake() && self.company.is_found() {
+            log::info!("another process of this user could share memory with this one");
+            self.status.wake();
+            self.start_broker_thread();
+        }
     }
 
     /// The block at an address, which is tracked from now on if it was not.
     fn tracked_at(&'static self, address: u64) -> Option<Arc<TrackedBlock>> {
         self.blocks.find(address).or_else(|| {
-            self.start_broker_thread();
-            self.blocks.track(registry::owner(address)?, address, self.graphs.launches())
+            if self.status.is_awake() {
+                self.start_broker_thread();
+            }
+            self.blocks.track(registry::owner(address)?, address)
         })
     }
 
@@ -113,6 +128,7 @@ impl Sharing {
             WriteAnswer::CopyNow => self.make_private_for_write(block),
             WriteAnswer::CopyBeforeGraph => {
                 block.facts().exclude(Exclusion::GraphMayWrite);
+                self.count_write(block);
                 self.pending.add([Arc::clone(block)]);
             }
         }
@@ -123,7 +139,6 @@ impl Sharing {
         if !self.is_on() {
             return begin();
         }
-        self.graphs.begin_capture();
         let shared = if streams().capturing() { None } else { self.blocks.shared().into_iter().next() };
         match shared {
             Some(block) => self.captured.record(block.manager, begin),
@@ -143,17 +158,13 @@ impl Sharing {
         }
         match launch.work() {
             LaunchedWork::Kernel(function) => self.kernel_launched(launch, function),
-            LaunchedWork::Graph(executable) => self.graph_launched(executable),
+            LaunchedWork::Graph(_) => self.graph_launched(),
         }
     }
 
     fn kernel_launched(&self, launch: &Launch, function: CUfunction) {
-        match launch.submission() {
-            Submission::Now => {
-                self.counts.launches.fetch_add(1, Relaxed);
-            }
-            Submission::Captured => self.graphs.add_kernel(),
-            Submission::Node => {}
+        if launch.submission() == Submission::Now {
+            self.counts.launches.fetch_add(1, Relaxed);
         }
         if launch.arguments() == ArgumentsRead::Unknown {
             return self.give_up("the driver does not tell the parameters of a kernel");
@@ -174,11 +185,10 @@ impl Sharing {
         if launch.submission() == Submission::Now || launch.words().is_empty() {
             return true;
         }
-        let is_captured = launch.submission() == Submission::Captured;
         let function = self.kernels.key(function);
         let parameter = |offset| ParameterKey { function, offset };
         let words = || launch.words().iter().map(|word| (word.address, parameter(word.offset)));
-        words().all(|word| self.graphs.add_word(word, is_captured))
+        words().all(|word| self.graphs.add_word(word))
     }
 
     /// Records in each tracked block which parameter points into it. Adds the shared blocks that
@@ -186,75 +196,67 @@ impl Sharing {
     /// look-up.
     #[inline]
     fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
-        let time = time(launch.submission());
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
+            let beside = self.blocks.beside(word.address);
             // A new key asks the driver, so it is made outside the index.
-            if known.is_none() && self.blocks.find(word.address).is_some() {
+            if known.is_none() && (beside.is_some() || self.blocks.find(word.address).is_some()) {
                 known = Some(self.kernels.key(function));
             }
             let Some(function) = known else { continue };
             let key = ParameterKey { function, offset: word.offset };
-            self.blocks.with(word.address, |block| {
-                block.facts().used_by(key, time);
-                if block.is_shared()
-                    && self.kernels.readers().verdict(key) != ParameterVerdict::Reader
-                    && !writes.iter().any(|known| Arc::ptr_eq(known, block))
-                {
-                    writes.push(Arc::clone(block));
-                }
-            });
+            self.blocks.with(word.address, |block| self.add_user(block, key, writes));
+            beside.iter().for_each(|block| self.add_user(block, key, writes));
         }
     }
 
-    /// Makes shared blocks private that a kernel may write. A later change of bytes may come
-    /// through any parameter into the block, so all of them count as launched since.
+    #[inline]
+    fn add_user(&self, block: &Arc<TrackedBlock>, key: ParameterKey, writes: &mut PossibleWrites) {
+        if block.noted.has(key, block.is_shared()) {
+            return;
+        }
+        if block.facts().used_by(key) {
+            self.kernels.ask(&[key]);
+        }
+        let is_reader = || self.kernels.readers().verdict(key) == ParameterVerdict::Reader;
+        block.noted.note(key, is_reader());
+        // An accusation in between has found nothing to forget.
+        let only_reads = is_reader();
+        if !only_reads {
+            block.noted.note(key, false);
+        }
+        if block.is_shared() && !only_reads && !writes.iter().any(|known| Arc::ptr_eq(known, block)) {
+            writes.push(Arc::clone(block));
+        }
+    }
+
+    /// Makes shared blocks private that a kernel may write. A kernel that was not judged yet is no
+    /// write: the block is shared again once it is proven to read.
     #[cold]
     fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
         let function = self.kernels.key(function);
         for block in writes {
-            self.prepare_write(block, launch.submission());
-            let words = launch.words().iter().filter(|word| block.range.contains(&word.address));
-            let parameters = words.map(|word| ParameterKey { function, offset: word.offset });
-            block.facts().copied_for(parameters, time(launch.submission()));
+            let words = launch.words().iter().filter(|word| block.reach().contains(&word.address));
+            let mut parameters = words.map(|word| ParameterKey { function, offset: word.offset });
+            let may_read = |of| self.kernels.readers().verdict(of) != ParameterVerdict::Writer;
+            if !parameters.all(may_read) {
+                self.prepare_write(block, launch.submission());
+            } else if launch.submission() == Submission::Now {
+                self.make_private(block);
+            } else {
+                self.pending.add([Arc::clone(block)]);
+            }
         }
     }
 
     /// An executable graph is about to be launched.
-    fn graph_launched(&self, executable: CUgraphExec) {
+    fn graph_launched(&self) {
         self.make_pending_private();
-        self.counts.launches.fetch_add(self.graphs.launched(executable.0), Relaxed);
+        self.counts.launches.fetch_add(1, Relaxed);
     }
 
     fn make_pending_private(&self) {
-        self.pending.settle(|block| self.make_private_for_write(block));
-    }
-
-    /// A capture has ended, with a graph or without.
-    pub(crate) fn capture_ended(&self, graph: Option<CUgraph>) {
-        if self.is_on() {
-            self.graphs.end_capture(graph.map(|graph| graph.0));
-        }
-    }
-
-    /// A graph gets or changes a node other than by a capture, or ends.
-    pub(crate) fn graph_changes(&self, graph: CUgraph) {
-        self.graphs.forget(graph.0);
-    }
-
-    /// The same of a graph that the call does not name.
-    pub(crate) fn graphs_change(&self) {
-        self.graphs.forget_all();
-    }
-
-    /// A graph was made executable, or an executable graph was made like it.
-    pub(crate) fn instantiated(&self, executable: CUgraphExec, graph: CUgraph) {
-        self.graphs.instantiated(executable.0, graph.0);
-    }
-
-    /// An executable graph changes otherwise, or ends.
-    pub(crate) fn executable_changes(&self, executable: CUgraphExec) {
-        self.graphs.forget_executable(executable.0);
+        self.pending.settle(|block| self.make_private(block));
     }
 
     /// A graph is about to be made executable, or changed.
@@ -267,6 +269,7 @@ impl Sharing {
     /// The program makes a call that excludes sharing for the rest of the process.
     pub(crate) fn give_up(&self, why: &'static str) {
         if self.is_on() && self.status.end(why) {
+            self.company.leave();
             self.blocks.shared().iter().for_each(|block| self.make_private(block));
             self.retire_if_private();
         }
@@ -293,7 +296,8 @@ impl Sharing {
     }
 
     /// The host has waited for the GPU.
-    pub(crate) fn waited(&self, manager: &'static Manager<Device>) {
+    pub(crate) fn waited(&'static self, manager: &'static Manager<Device>) {
+        self.wake_in_company();
         if self.is_pass_due()
             && let Some(site) = registry::existing_site().filter(|site| std::ptr::eq(site.manager, manager))
         {

@@ -7,6 +7,7 @@ use wm_dedup::policy::schedule::PassTimes;
 use wm_dedup::policy::status::SharingStatus;
 
 use super::captured::CaptureStart;
+use super::company::Company;
 use super::counts::SharingCounts;
 use super::kernel_effects::ProcessKernels;
 use super::mailbox::Mailbox;
@@ -27,6 +28,7 @@ pub(crate) struct Sharing {
     pub(super) pending: PendingBlocks,
     pub(super) captured: CaptureStart,
     pub(super) counts: SharingCounts,
+    pub(super) company: Company,
     /// When the next pass is due.
     pub(super) times: PassTimes,
     /// Held by the thread that runs a pass.
@@ -49,6 +51,7 @@ impl Sharing {
             pending: PendingBlocks::new(),
             captured: CaptureStart::new(),
             counts: SharingCounts::new(),
+            company: Company::new(),
             times: PassTimes::new(),
             tools: Mutex::new(None),
             places: ReadingPlaces::new(),

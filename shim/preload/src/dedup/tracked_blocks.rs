@@ -7,7 +7,7 @@
 //! freed block is in no index, and a thread that still holds it finds that it `is_gone`.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::BlockFacts;
 use wm_driver::{Device, lock};
 use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
+
+use super::noted::NotedParameters;
 
 /// How long a step on the way back to private memory waits for calls that are being made.
 pub(super) const CLOSE: Duration = Duration::from_millis(10);
@@ -33,6 +35,7 @@ pub(super) struct TrackedBlock {
     /// Some of its chunks lie in shared memory.
     is_shared: AtomicBool,
     is_gone: AtomicBool,
+    pub(super) noted: NotedParameters,
     facts: Mutex<BlockFacts>,
 }
 
@@ -66,7 +69,7 @@ impl UnshareStep {
 impl TrackedBlock {
     /// The block at an address. `None`: the manager has no block there, or the block is too small
     /// to be shared.
-    fn at(manager: &'static Manager<Device>, address: u64, graph_launches: u64) -> Option<Self> {
+    fn at(manager: &'static Manager<Device>, address: u64) -> Option<Self> {
         let block = manager.block(address)?;
         let bytes = block.tiers.total();
         if bytes < CHUNK_BYTES || !block.address.is_multiple_of(CHUNK_BYTES) {
@@ -78,7 +81,8 @@ impl TrackedBlock {
             id: block.id,
             is_shared: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
-            facts: Mutex::new(BlockFacts::new(bytes, graph_launches, Instant::now())),
+            noted: NotedParameters::new(),
+            facts: Mutex::new(BlockFacts::new(bytes, Instant::now())),
         })
     }
 
@@ -93,6 +97,11 @@ impl TrackedBlock {
 
     pub(super) fn set_shared(&self, is_shared: bool) {
         self.is_shared.store(is_shared, Relaxed);
+    }
+
+    /// The block with the addresses beside it by which a kernel may reach it.
+    pub(super) fn reach(&self) -> Range<u64> {
+        self.range.start.saturating_sub(BESIDE)..self.range.end + BESIDE
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -120,6 +129,11 @@ impl TrackedBlock {
     }
 }
 
+/// A kernel may get an address that lies this far before a block's first byte or behind its last
+/// one, and reach the block by an offset: an array that is counted from one, an iterator that runs
+/// backwards.
+const BESIDE: u64 = 64 << 10;
+
 /// Entries of the table of bytes.
 const NEAR: usize = 1 << 17;
 
@@ -130,6 +144,8 @@ const MOST_STEPS: u64 = 1 << 12;
 struct BlockIndex {
     /// 1: a tracked block was in a stretch of [`CHUNK_BYTES`] whose number ends so.
     near: Box<[AtomicU8]>,
+    /// No tracked block was ever below or beyond these.
+    reach: [AtomicU64; 2],
     /// By every stretch that a block is in. Two tracked blocks share none, because their memory is
     /// made of whole chunks.
     blocks: DashMap<u64, Arc<TrackedBlock>, FxBuildHasher>,
@@ -137,7 +153,8 @@ struct BlockIndex {
 
 impl BlockIndex {
     fn new() -> Self {
-        Self { near: (0..NEAR).map(|_| AtomicU8::new(0)).collect(), blocks: DashMap::default() }
+        let near = (0..NEAR).map(|_| AtomicU8::new(0)).collect();
+        Self { near, reach: [AtomicU64::new(u64::MAX), AtomicU64::new(0)], blocks: DashMap::default() }
     }
 
     #[inline]
@@ -180,6 +197,37 @@ impl TrackedBlocks {
         block.range.contains(&address).then(|| ask(&block))
     }
 
+    /// The tracked block that an address is beside: right before it, or right behind it where no
+    /// other block is.
+    #[inline]
+    pub(super) fn beside(&self, address: u64) -> Option<Arc<TrackedBlock>> {
+        let index = self.index.get()?;
+        let (stretch, within) = (address / CHUNK_BYTES, address % CHUNK_BYTES);
+        let is_tracked = |stretch| index.near(stretch).load(Relaxed) != 0;
+        if within >= CHUNK_BYTES - BESIDE && is_tracked(stretch + 1) {
+            let next = index.blocks.get(&(stretch + 1)).map(|block| Arc::clone(&block));
+            return next.filter(|block| block.range.start == (stretch + 1) * CHUNK_BYTES);
+        }
+        // A block may end within a stretch.
+        let before = if within < BESIDE { stretch.wrapping_sub(1) } else { stretch };
+        if !is_tracked(before) {
+            return None;
+        }
+        let last = index.blocks.get(&before).map(|block| Arc::clone(&block))?;
+        let is_behind = last.range.end <= address && address - last.range.end < BESIDE;
+        (is_behind && last.manager.block(address).is_none()).then_some(last)
+    }
+
+    /// Was there ever a tracked block?
+    pub(super) fn is_any(&self) -> bool {
+        self.index.get().is_some()
+    }
+
+    /// Addresses outside of it are in no tracked block.
+    pub(super) fn reach(&self) -> Range<u64> {
+        self.index.get().map_or(0..0, |index| index.reach[0].load(Relaxed)..index.reach[1].load(Relaxed))
+    }
+
     /// The tracked blocks that a range touches, by address. The program says how long the range is,
     /// before the driver refuses it.
     pub(super) fn within(&self, range: &Range<u64>) -> Vec<Arc<TrackedBlock>> {
@@ -199,15 +247,12 @@ impl TrackedBlocks {
         found
     }
 
-    /// Tracks the block at an address from now on, after so many launches of graphs.
-    pub(super) fn track(
-        &self,
-        manager: &'static Manager<Device>,
-        address: u64,
-        graph_launches: u64,
-    ) -> Option<Arc<TrackedBlock>> {
-        let block = Arc::new(TrackedBlock::at(manager, address, graph_launches)?);
+    /// Tracks the block at an address from now on.
+    pub(super) fn track(&self, manager: &'static Manager<Device>, address: u64) -> Option<Arc<TrackedBlock>> {
+        let block = Arc::new(TrackedBlock::at(manager, address)?);
         let index = self.index.get_or_init(BlockIndex::new);
+        index.reach[0].fetch_min(block.range.start, Relaxed);
+        index.reach[1].fetch_max(block.range.end, Relaxed);
         for stretch in stretches(&block.range) {
             index.blocks.insert(stretch, Arc::clone(&block));
             index.near(stretch).store(1, Relaxed);

@@ -154,7 +154,7 @@ impl Sharing {
     }
 
     /// A write makes the block private.
-    fn count_write(&self, block: &TrackedBlock) {
+    pub(super) fn count_write(&self, block: &TrackedBlock) {
         block.facts().count_private_copy();
         self.counts.faults_avoided.fetch_add(1, Relaxed);
     }

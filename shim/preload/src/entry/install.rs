@@ -19,11 +19,12 @@ use crate::events::{self, BlockSubscriber, PieceSubscriber};
 use crate::gate::GATE;
 use crate::hooks::{self, Exports};
 use crate::overflow::HolderSources;
-use crate::pauses::Pauses;
+use crate::pauses::{Pauses, TurnEvents};
 use crate::process::{driver, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::settings::Settings;
 use crate::subsystems::PROCESS;
+use crate::turns::Turns;
 use crate::{guard, settings, shortage};
 
 static INSTALLED: Once = Once::new();
@@ -119,7 +120,17 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         settings,
         BlockSubscriber { allocated: |it| PROCESS.moves.allocated(it), freed: |it| PROCESS.moves.freed(it) },
     );
-    PROCESS.pauses.choose(settings, &PROCESS.moves, || Pauses::arrived(PROCESS.paused_parts()));
+    PROCESS.pauses.choose(settings, &PROCESS.moves, || {
+        Pauses::arrived(PROCESS.paused_parts());
+        PROCESS.turns.arrived();
+    });
+    PROCESS.turns.choose(settings, PROCESS.pauses.is_on());
+    PROCESS.pauses.tell_of_turns(TurnEvents {
+        gave: |device, bytes| PROCESS.turns.gave(device, bytes),
+        moved: |time| PROCESS.turns.moved(time),
+        has_more_room: || PROCESS.turns.has_more_room(),
+        ended: || PROCESS.turns.step_ended(),
+    });
     PROCESS.sharing.choose(
         settings,
         BlockSubscriber {
@@ -136,7 +147,10 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
             take: |context, chunks| PROCESS.moves.fingerprints(context, chunks),
         },
         knows_contexts: || GATE.is_on(),
-        on_create: || PROCESS.torch.announce(),
+        on_create: || {
+            PROCESS.torch.announce();
+            Turns::begin(PROCESS.turn_parts());
+        },
     });
     hooks::prepare(exports);
     fill(exports, |index| {

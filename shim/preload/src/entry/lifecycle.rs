@@ -50,6 +50,7 @@ const DEPARTURE: Duration = Duration::from_secs(3);
 extern "C" fn at_exit() {
     if process::record_exit() && !process::forked() {
         PROCESS.pauses.stop();
+        PROCESS.turns.stop();
         PROCESS.sharing.stop();
         multipath::stop();
         PROCESS.ipc.stop();

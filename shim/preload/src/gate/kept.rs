@@ -120,6 +120,12 @@ impl SubmissionGate {
         None
     }
 
+    /// Runs `body` behind the gate that is kept closed, and leaves it so.
+    pub(crate) fn while_kept<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _mover = Mover::begin(self);
+        body()
+    }
+
     /// Runs `body` behind the gate that is kept closed, and opens it.
     pub(crate) fn open_after<R>(&self, body: impl FnOnce() -> R) -> R {
         struct OpensGate<'a>(&'a SubmissionGate);

@@ -2,6 +2,8 @@
 //! The same in every process.
 //!
 //! Images are hashed when they are loaded, since a program may give their memory back afterwards.
+//! Small ones are kept until they are judged, because those are made at run time; the place of
+//! larger ones, which lie in libraries, is noted.
 //! Code that is loaded in other ways, or has an unknown form, is not in these tables.
 //!
 //! Invariant: the driver reuses handles. So [`CodeImages::forget_module`] or
@@ -11,7 +13,8 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::hash::Hasher;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
@@ -19,7 +22,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use wm_abi::symbol::{cuFuncGetModule, cuFuncGetName, cuKernelGetName};
 use wm_abi::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 
-use crate::process::driver;
+use crate::process::{driver, own_memory};
 
 /// A function's code: a hash of its image, and its name.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,15 +33,42 @@ pub(crate) struct FunctionCode {
 
 type Hashes = OnceLock<DashMap<usize, u128, FxBuildHasher>>;
 
+/// Images up to so many bytes are kept.
+const KEPT: usize = 1 << 20;
+
+/// Bytes of all images that are kept.
+const MOST_KEPT: usize = 256 << 20;
+
+/// No image with more bytes is read again.
+const MOST_READ: usize = 256 << 20;
+
+/// The bytes of an image after it was loaded.
+enum LoadedImage {
+    Kept(Arc<[u8]>),
+    /// Where they were. There may be others by now.
+    Place {
+        address: u64,
+        bytes: usize,
+    },
+}
+
 /// The hashes of the images that a process has loaded, by the handle that the driver gave.
 pub(crate) struct CodeImages {
     modules: Hashes,
     libraries: Hashes,
+    /// By hash.
+    images: OnceLock<DashMap<u128, LoadedImage, FxBuildHasher>>,
+    kept: AtomicUsize,
 }
 
 impl CodeImages {
     pub(super) const fn new() -> Self {
-        Self { modules: OnceLock::new(), libraries: OnceLock::new() }
+        Self {
+            modules: OnceLock::new(),
+            libraries: OnceLock::new(),
+            images: OnceLock::new(),
+            kept: AtomicUsize::new(0),
+        }
     }
 
     /// A module has been loaded from an image.
@@ -47,7 +77,7 @@ impl CodeImages {
     /// The image is one that the driver has just read, or null.
     pub(crate) unsafe fn note_module(&self, module: CUmodule, image: *const c_void) {
         // SAFETY: by contract.
-        note(&self.modules, module.0, unsafe { hash(image) });
+        note(&self.modules, module.0, unsafe { self.note_image(image) });
     }
 
     /// A library has been loaded from an image.
@@ -56,7 +86,44 @@ impl CodeImages {
     /// As for [`CodeImages::note_module`].
     pub(crate) unsafe fn note_library(&self, library: CUlibrary, image: *const c_void) {
         // SAFETY: by contract.
-        note(&self.libraries, library.0, unsafe { hash(image) });
+        note(&self.libraries, library.0, unsafe { self.note_image(image) });
+    }
+
+    /// The hash of an image.
+    ///
+    /// # Safety
+    /// As for [`CodeImages::note_module`].
+    unsafe fn note_image(&self, image: *const c_void) -> Option<u128> {
+        // SAFETY: by contract.
+        let bytes = unsafe { bytes(image.cast()) }?;
+        let hash = hash(bytes);
+        let images = self.images.get_or_init(DashMap::default);
+        images.entry(hash).or_insert_with(|| {
+            let is_kept = bytes.len() <= KEPT && self.kept.load(Relaxed) + bytes.len() <= MOST_KEPT;
+            if is_kept {
+                self.kept.fetch_add(bytes.len(), Relaxed);
+                return LoadedImage::Kept(bytes.into());
+            }
+            LoadedImage::Place { address: bytes.as_ptr() as u64, bytes: bytes.len() }
+        });
+        Some(hash)
+    }
+
+    /// The bytes of the image with this hash, which are asked for once. `None`: they are not there
+    /// any more, or too many.
+    pub(crate) fn take_image(&self, wanted: u128) -> Option<Arc<[u8]>> {
+        match self.images.get()?.remove(&wanted)?.1 {
+            LoadedImage::Kept(bytes) => {
+                self.kept.fetch_sub(bytes.len(), Relaxed);
+                Some(bytes)
+            }
+            LoadedImage::Place { address, bytes } if bytes <= MOST_READ => {
+                let mut read = vec![0; bytes];
+                let is_same = own_memory::read(address, &mut read) && hash(&read) == wanted;
+                is_same.then(|| read.into())
+            }
+            LoadedImage::Place { .. } => None,
+        }
     }
 
     /// A module is about to be unloaded.
@@ -111,14 +178,10 @@ fn note(hashes: &Hashes, handle: usize, hash: Option<u128>) {
     };
 }
 
-/// # Safety
-/// As for [`CodeImages::note_module`].
-unsafe fn hash(image: *const c_void) -> Option<u128> {
-    // SAFETY: by contract.
-    let bytes = unsafe { bytes(image.cast()) }?;
+fn hash(bytes: &[u8]) -> u128 {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);
-    Some(hasher.finish128().as_u128())
+    hasher.finish128().as_u128()
 }
 
 /// As CUDA's compiler puts a fat binary into a program (`fatbinary_section.h`): magic, version,
@@ -242,15 +305,34 @@ mod tests {
     fn what_is_not_known_is_not_read() {
         assert_eq!((size(&[0, 1, 2, 3]), size(&[0x7f, b'E', b'L', b'F', 1])), (None, None));
         // SAFETY: null is allowed.
-        assert!(unsafe { hash(std::ptr::null()) }.is_none());
+        assert!(unsafe { CodeImages::new().note_image(std::ptr::null()) }.is_none());
     }
 
     #[test]
     fn a_byte_at_the_end_counts() {
         let (one, mut other) = (fat_binary(100), fat_binary(100));
         *other.last_mut().expect("bytes") = 8;
+        let images = CodeImages::new();
         // SAFETY: whole images.
-        let [one, other] = [one, other].map(|image| unsafe { hash(image.as_ptr().cast()) });
+        let [one, other] = [one, other].map(|image| unsafe { images.note_image(image.as_ptr().cast()) });
         assert!(one.is_some() && one != other);
+    }
+
+    /// Hazard (use after free): an image is judged after the program gave its memory back.
+    #[test]
+    fn an_image_is_the_one_that_was_loaded_or_none() {
+        let images = CodeImages::new();
+        let (small, mut large) = (fat_binary(100), fat_binary(KEPT));
+        // SAFETY: whole images.
+        let [one, other] = [&small, &large].map(|image| unsafe { images.note_image(image.as_ptr().cast()) });
+        let (one, other) = (one.expect("a hash"), other.expect("a hash"));
+        drop(small);
+        assert_eq!(images.take_image(one).as_deref(), Some(&fat_binary(100)[..]));
+        assert!(images.take_image(one).is_none(), "once");
+        assert_eq!(images.take_image(other).as_deref(), Some(&large[..]));
+        // SAFETY: a whole image.
+        unsafe { images.note_image(large.as_ptr().cast()) };
+        *large.last_mut().expect("bytes") = 8;
+        assert!(images.take_image(other).is_none(), "there are other bytes by now");
     }
 }

@@ -29,6 +29,7 @@ use std::sync::atomic::Ordering;
 
 use crate::process::PROCESS_HOT;
 pub(crate) use code::CODE;
+pub(crate) use images::FunctionCode;
 pub(crate) use launch::{Launch, LaunchPlace, LaunchedWork, Submission};
 pub(crate) use touched::{ADDRESS_BITS, TouchedBlock, blocks_around};
 #[cfg(test)]

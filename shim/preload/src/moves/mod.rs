@@ -100,12 +100,16 @@ impl Migrations {
     /// Decides for the whole process whether memory may move. To be called before the first hook is
     /// connected. `events` tells this value of blocks.
     pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
-        let is_for_pauses = settings.pause != Pause::Off;
+        let is_for_pauses = settings.may_pause();
         if settings.migrate == Migrate::Off && !is_for_pauses || settings.disable {
             return;
         }
         if let Some(why) = pin_reason::of_settings(settings) {
-            let named = if settings.migrate != Migrate::Off { "WMSHIM_MIGRATE" } else { "WMSHIM_PAUSE" };
+            let named = match settings {
+                _ if settings.migrate != Migrate::Off => "WMSHIM_MIGRATE",
+                _ if settings.pause != Pause::Off => "WMSHIM_PAUSE",
+                _ => "WMSHIM_SHARE",
+            };
             return log::warn!("{named} has no effect with {why}");
         }
         self.is_on.store(true, Relaxed);

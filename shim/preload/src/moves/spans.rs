@@ -142,14 +142,15 @@ mod tests {
                 prop_assert_eq!(used(&mut spans, &words), wanted.into_iter().collect::<Vec<_>>());
             }
         }
+    }
 
-        #[test]
-        fn what_is_remembered_is_bounded(words in proptest::collection::vec(0..PIECE * 10, 1..200)) {
-            let mut spans = Spans::new();
-            for word in words.iter().cycle().zip(0..50_000_u64).map(|(word, step)| (word + step * 4099) % (PIECE * 10)) {
-                used(&mut spans, &[BASE + word]);
-                prop_assert!(spans.now.len() <= MOST && spans.before.len() <= MOST + 1);
-            }
+    /// Hazard (resource leak): a program with ever new addresses fills the memory of the process.
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut spans = Spans::new();
+        for step in 0..50_000_u64 {
+            used(&mut spans, &[BASE + step * 4099 % (PIECE * 10)]);
+            assert!(spans.now.len() <= MOST && spans.before.len() <= MOST + 1);
         }
     }
 }

@@ -16,13 +16,18 @@
 //!   brings it back. A forked child passes the gate anyway.
 
 mod files;
+mod filing;
+mod for_others;
+mod from_files;
+mod giving_way;
+mod outcome;
 mod plan;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_driver::lock;
@@ -35,18 +40,16 @@ use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
 pub(crate) use files::FileFailure;
-use files::{FileProgress, StoredPause, Transferring};
-pub(crate) use plan::DEADLINE;
-use plan::{Course, PauseGoal, PausePhase, PauseStep};
-pub(crate) use work::PauseError;
-use work::{LeftBlocks, Pausing, Resumed};
+use files::{FileProgress, StoredPause};
+pub(crate) use for_others::TurnState;
+use outcome::{LeftBlocks, PauseExtent, Paused, Pausing, Resumed, merged};
+pub(crate) use outcome::{PauseError, TurnEvents};
+use plan::{Course, PauseGoal, PauseStep};
+pub(crate) use plan::{DEADLINE, PausePhase};
 
 /// How long the exit waits for files that are being written or read: they end at a chunk.
 const FILING: Duration = Duration::from_secs(3);
 const AWAITED: Duration = Duration::from_micros(200);
-
-/// How often a resume from files looks for room.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -64,6 +67,8 @@ pub(crate) struct Pauses {
     book: Mutex<PauseBook>,
     /// A step has ended.
     changed: Condvar,
+    /// For pauses for other processes.
+    events: OnceLock<TurnEvents>,
 }
 
 /// The course of the process, and the outcome of its last steps.
@@ -76,6 +81,10 @@ struct PauseBook {
     stored: Option<Arc<StoredPause>>,
     /// The thread of the program that has asked for the pause.
     asker: Option<KernelThread>,
+    /// How much leaves.
+    extent: PauseExtent,
+    /// The process is paused for another one, and not because it was asked for.
+    is_for_others: bool,
     /// Blocks that left the device in the last pause and have not come back.
     left: Vec<LeftBlocks>,
     figures: PauseStats,
@@ -114,6 +123,8 @@ impl Pauses {
             is_working: false,
             has_rest: false,
             wants_rest: false,
+            wants_more: false,
+            leaves_more: false,
         };
         let book = PauseBook {
             course,
@@ -121,6 +132,8 @@ impl Pauses {
             folder: None,
             stored: None,
             asker: None,
+            extent: PauseExtent::All,
+            is_for_others: false,
             left: Vec::new(),
             figures,
             failure: None,
@@ -133,6 +146,7 @@ impl Pauses {
             progress: FileProgress::new(),
             book: Mutex::new(book),
             changed: Condvar::new(),
+            events: OnceLock::new(),
         }
     }
 
@@ -155,6 +169,10 @@ impl Pauses {
         book.show();
     }
 
+    fn events(&self) -> &TurnEvents {
+        self.events.get().unwrap_or(&TurnEvents::NONE)
+    }
+
     /// Can the process be paused?
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
@@ -175,12 +193,16 @@ impl Pauses {
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
-        parts.ask(PauseGoal::Paused, |book| {
+        parts.ask(|book| {
             if book.course.phase != PausePhase::Paused {
                 (book.deadline, book.folder) = (deadline, folder);
                 book.failure = None;
             }
             book.asker = asker.or(book.asker);
+            book.extent = PauseExtent::All;
+            // What stayed when it gave way leaves, too.
+            let gave_way = std::mem::take(&mut book.is_for_others);
+            if gave_way { book.course.ask_more() } else { book.course.ask(PauseGoal::Paused) }
         })
     }
 
@@ -191,7 +213,7 @@ impl Pauses {
     /// The process cannot be paused, or no thread could be started. Then the gate opens all the
     /// same, and all memory is where it was.
     pub(crate) fn resume(parts: PausedParts) -> Result<(), PauseError> {
-        parts.ask(PauseGoal::Running, |_| {})
+        parts.ask(|book| book.course.ask(PauseGoal::Running))
     }
 
     /// Waits until nothing is under way.
@@ -211,12 +233,14 @@ impl Pauses {
         if process::exiting() {
             return parts.resume_at_exit();
         }
-        let asker = parts.pauses.lock().asker;
+        let book = parts.pauses.lock();
+        let (asker, is_for_others) = (book.asker, book.is_for_others);
+        drop(book);
         let is_asker = asker == Some(KernelThread::current());
         if is_asker {
             log::warn!("the thread that has paused the process makes a call that waits: it is resumed");
         }
-        if is_asker || parts.pauses.is_auto.load(Relaxed) {
+        if is_asker || parts.pauses.is_auto.load(Relaxed) && !is_for_others {
             let _started = Self::resume(parts);
         }
     }
@@ -257,14 +281,21 @@ impl Pauses {
             limit: book.deadline,
             folder: book.folder.clone(),
             stored: book.stored.clone(),
-            left: std::mem::take(&mut book.left),
+            extent: book.extent.clone(),
+            left: book.left.clone(),
         };
         if step == PauseStep::End {
-            book.left = pausing.left;
             self.changed.notify_all();
+            drop(book);
+            (self.events().ended)();
             return (step, Pausing::default());
         }
-        self.is_filing.store(pausing.stored.is_some() || pausing.folder.is_some(), SeqCst);
+        let is_filing = match step {
+            PauseStep::Pause => pausing.folder.is_some(),
+            PauseStep::Resume => pausing.stored.is_some(),
+            _ => false,
+        };
+        self.is_filing.store(is_filing, SeqCst);
         book.show();
         (step, pausing)
     }
@@ -277,10 +308,17 @@ impl Pauses {
         book.show();
         self.is_filing.store(false, SeqCst);
         self.changed.notify_all();
+        drop(book);
+        (self.events().ended)();
     }
 }
 
 impl PauseBook {
+    /// Was the process asked to pause, and not only to give way? Memory in files was.
+    fn is_paused_on_request(&self) -> bool {
+        self.stored.is_some() || self.course.goal == PauseGoal::Paused && !self.is_for_others
+    }
+
     /// Shows the phase in the black box.
     fn show(&self) {
         let figures = &self.figures;
@@ -289,7 +327,8 @@ impl PauseBook {
 }
 
 impl PausedParts {
-    fn ask(self, goal: PauseGoal, note: impl FnOnce(&mut PauseBook)) -> Result<(), PauseError> {
+    /// `note` says whether a thread is to be started.
+    fn ask(self, note: impl FnOnce(&mut PauseBook) -> bool) -> Result<(), PauseError> {
         if !self.pauses.is_on() {
             return Err(PauseError::Off);
         }
@@ -297,8 +336,7 @@ impl PausedParts {
             return Err(PauseError::Exiting);
         }
         let mut book = self.pauses.lock();
-        note(&mut book);
-        if !book.course.ask(goal) {
+        if !note(&mut book) {
             return Ok(());
         }
         drop(book);
@@ -327,8 +365,11 @@ impl PausedParts {
             let made = catch_unwind(AssertUnwindSafe(|| match step {
                 PauseStep::Pause => self.pause_now(pausing),
                 PauseStep::Resume if pausing.stored.is_some() => self.resume_files(pausing),
-                PauseStep::Resume => self.resume_now(|| work::resume(self.moves, &pausing.left)),
+                PauseStep::Resume => {
+                    self.resume_now(|| work::resume(self.moves, &pausing.left, self.pauses.events()));
+                }
                 PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
+                PauseStep::LeaveMore => self.leave_more(pausing),
                 PauseStep::End => {}
             }));
             match (made, step) {
@@ -350,7 +391,27 @@ impl PausedParts {
     }
 
     fn pause_now(self, pausing: Pausing) {
-        let done = work::pause(self.moves, &pausing, &self.pauses.progress);
+        let done = work::pause(self.moves, &pausing, self.pauses.events(), &self.pauses.progress);
+        self.has_paused(done, pausing.left);
+        // A call that came before the gate was kept closed has not seen that it is.
+        let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
+        if GATE.is_kept() && is_auto() && GATE.is_awaited() {
+            self.pauses.lock().course.ask(PauseGoal::Running);
+        }
+    }
+
+    fn leave_more(self, pausing: Pausing) {
+        if pausing.stored.is_some() {
+            // All of it lies in files.
+            return self.pauses.ended(|_| true);
+        }
+        let events = self.pauses.events();
+        let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
+        self.has_paused(done, pausing.left);
+    }
+
+    /// `left`: what an earlier resume left on the host, or what has left before.
+    fn has_paused(self, done: Result<Paused, PauseError>, left: Vec<LeftBlocks>) {
         match &done {
             Ok(paused) => {
                 let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
@@ -365,73 +426,17 @@ impl PausedParts {
                 paused.note(&mut book.figures);
                 self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
                 book.stored = paused.stored;
-                book.left = paused.left;
-                // What an earlier resume left on the host.
-                book.left.extend(pausing.left);
+                book.left = merged(paused.left.into_iter().chain(left).collect());
                 true
             }
             Err(failure) => {
-                book.left = pausing.left;
+                book.left = left;
                 book.failure = Some(failure);
                 book.asker = None;
+                book.is_for_others &= book.course.phase == PausePhase::Paused;
                 false
             }
         });
-        // A call that came before the gate was kept closed has not seen that it is.
-        if GATE.is_kept() && self.pauses.is_auto.load(Relaxed) && GATE.is_awaited() {
-            self.pauses.lock().course.ask(PauseGoal::Running);
-        }
-    }
-
-    /// Brings memory back from files; waits for room, until another pause is asked for.
-    fn resume_files(self, pausing: Pausing) {
-        let Some(stored) = pausing.stored else { return };
-        let (begin, mut sum) = (Instant::now(), 0);
-        loop {
-            let progress = &self.pauses.progress;
-            let (came, mut resumed) =
-                work::resume_from_files(self.moves, &stored, progress, Transferring::Usual);
-            sum += resumed.came;
-            resumed.came = sum;
-            if came.is_all() {
-                return self.resumed(begin, resumed);
-            }
-            let failure = came.unread.map_or(PauseError::NoRoom, |(why, _)| PauseError::Unread(why));
-            if self.gives_up(failure, came.unread.is_some()) {
-                return log::warn!("not resumed: {failure}");
-            }
-        }
-    }
-
-    /// Some memory lies in files still. Does the process stay paused?
-    fn gives_up(self, failure: PauseError, is_unread: bool) -> bool {
-        let mut book = self.pauses.lock();
-        book.failure = Some(failure);
-        let gives_up =
-            |book: &PauseBook| is_unread || book.course.goal == PauseGoal::Paused || process::exiting();
-        if !gives_up(&book) {
-            let waited = self.pauses.changed.wait_timeout(book, LOOK);
-            book = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        let gives_up = gives_up(&book);
-        drop(book);
-        if gives_up {
-            self.pauses.ended(|_| false);
-        }
-        gives_up
-    }
-
-    /// The process exits, and a call needs memory that lies in files. The exit has waited for the
-    /// thread that carries requests out.
-    fn resume_at_exit(self) {
-        let stored = self.pauses.lock().stored.take();
-        let Some(stored) = stored else { return };
-        let progress = &self.pauses.progress;
-        let (came, _) = work::resume_from_files(self.moves, &stored, progress, Transferring::AtExit);
-        if !came.is_all() {
-            log::error!("memory of the paused process is not back at its exit; a call waits");
-        }
-        self.pauses.lock().stored = Some(stored);
     }
 
     fn resume_now(self, resume: impl FnOnce() -> Resumed) {
@@ -452,6 +457,8 @@ impl PausedParts {
             book.figures.resume_s = begin.elapsed().as_secs_f64();
             (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
             book.asker = None;
+            // It may have been asked to give way meanwhile.
+            book.is_for_others &= book.course.goal == PauseGoal::Paused;
             book.course.has_rest = !resumed.left.is_empty();
             book.left = resumed.left;
             true

@@ -41,6 +41,17 @@ pub(crate) fn returning(mut blocks: Vec<MovableBlock>) -> Vec<Range<u64>> {
     blocks.into_iter().map(|block| block.range).collect()
 }
 
+/// How many of the first blocks have so many bytes together: all of them, if these are fewer.
+pub(crate) fn count_for(blocks: impl ExactSizeIterator<Item = u64>, bytes: u64) -> usize {
+    let (all, mut sum) = (blocks.len(), 0_u64);
+    let mut blocks = blocks;
+    let last = blocks.position(|block| {
+        sum = sum.saturating_add(block);
+        sum >= bytes
+    });
+    last.map_or(all, |last| last + 1)
+}
+
 /// Where a process is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum PausePhase {
@@ -66,6 +77,8 @@ pub(crate) enum PauseStep {
     Resume,
     /// What an earlier resume left on the host comes back, as far as it fits now.
     Refill,
+    /// More leaves a process that is paused.
+    LeaveMore,
     /// What was asked for is so.
     End,
 }
@@ -82,6 +95,10 @@ pub(crate) struct Course {
     pub(crate) has_rest: bool,
     /// That memory is to come back.
     pub(crate) wants_rest: bool,
+    /// Of a paused process more memory is to leave.
+    pub(crate) wants_more: bool,
+    /// And it does.
+    pub(crate) leaves_more: bool,
 }
 
 impl Course {
@@ -91,6 +108,9 @@ impl Course {
             (PausePhase::Running, PauseGoal::Paused) if self.is_working => PausePhase::Pausing,
             (PausePhase::Paused, PauseGoal::Running) if self.is_working => PausePhase::Resuming,
             (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PausePhase::Resuming,
+            (PausePhase::Paused, PauseGoal::Paused) if self.wants_more || self.leaves_more => {
+                PausePhase::Pausing
+            }
             (phase, _) => phase,
         }
     }
@@ -103,6 +123,7 @@ impl Course {
     /// A request. `true`: a thread is to be started for it.
     pub(crate) fn ask(&mut self, goal: PauseGoal) -> bool {
         self.goal = goal;
+        self.wants_more &= goal == PauseGoal::Paused;
         let runs = self.phase == PausePhase::Running;
         self.wants_rest = runs && self.has_rest && goal == PauseGoal::Running;
         let is_there = match goal {
@@ -112,9 +133,16 @@ impl Course {
         !is_there && !std::mem::replace(&mut self.is_working, true)
     }
 
+    /// The same for a pause in which more leaves than in the one that is there or under way. The
+    /// process stays paused meanwhile.
+    pub(crate) fn ask_more(&mut self) -> bool {
+        self.wants_more = matches!(self.phase, PausePhase::Pausing | PausePhase::Paused);
+        self.ask(PauseGoal::Paused) || self.wants_more && !std::mem::replace(&mut self.is_working, true)
+    }
+
     /// No thread could be started.
     pub(crate) fn give_up(&mut self) {
-        (self.is_working, self.wants_rest) = (false, false);
+        (self.is_working, self.wants_rest, self.wants_more) = (false, false, false);
         self.goal = if self.phase == PausePhase::Paused { PauseGoal::Paused } else { PauseGoal::Running };
     }
 
@@ -124,12 +152,14 @@ impl Course {
             (PausePhase::Running, PauseGoal::Paused) => PauseStep::Pause,
             (PausePhase::Paused, PauseGoal::Running) => PauseStep::Resume,
             (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PauseStep::Refill,
+            (PausePhase::Paused, PauseGoal::Paused) if self.wants_more => PauseStep::LeaveMore,
             _ => PauseStep::End,
         };
-        self.wants_rest = false;
+        (self.wants_rest, self.wants_more) = (false, false);
         match step {
             PauseStep::Pause => self.phase = PausePhase::Pausing,
             PauseStep::Resume | PauseStep::Refill => self.phase = PausePhase::Resuming,
+            PauseStep::LeaveMore => self.leaves_more = true,
             PauseStep::End => self.is_working = false,
         }
         step
@@ -138,6 +168,7 @@ impl Course {
     /// The step has ended. A pause that fails is not tried again, nor is a resume that cannot read
     /// its files.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
+        self.leaves_more = false;
         self.phase = match (self.phase, has_succeeded) {
             (PausePhase::Pausing, true) => PausePhase::Paused,
             (PausePhase::Pausing, false) => {
@@ -211,11 +242,16 @@ mod tests {
         /// Requests come at any moment, also while a step is under way. In the end the process is
         /// where the last request wanted it, unless a pause has failed after that.
         #[test]
-        fn no_request_is_lost(events in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
+        fn no_request_is_lost(events in proptest::collection::vec((0..5_u8, any::<bool>()), 0..60)) {
             let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, None);
-            let mut threads = 0;
+            let (mut threads, mut more, mut left) = (0, 0, 0);
             for (event, succeeds) in events {
                 match event {
+                    4 => {
+                        (last, failed) = (PauseGoal::Paused, None);
+                        more += u32::from(matches!(course.phase, PausePhase::Paused | PausePhase::Pausing));
+                        threads += usize::from(course.ask_more());
+                    }
                     0 | 1 => {
                         last = if event == 0 { PauseGoal::Running } else { PauseGoal::Paused };
                         failed = None;
@@ -232,17 +268,24 @@ mod tests {
                             let succeeds = succeeds || step == PauseStep::Refill;
                             course.has_rest = step != PauseStep::Pause && succeeds;
                             course.ended(succeeds);
-                            let stays = if step == PauseStep::Pause { PausePhase::Running } else { PausePhase::Paused };
-                            failed = if succeeds { failed } else { Some(stays) };
+                            left += u32::from(step == PauseStep::LeaveMore);
+                            let stays = match step {
+                                PauseStep::Pause => Some(PausePhase::Running),
+                                PauseStep::Resume => Some(PausePhase::Paused),
+                                // The process is where it was.
+                                _ => None,
+                            };
+                            failed = if succeeds { failed } else { stays.or(failed) };
                         }
                     },
                 }
                 prop_assert!(threads <= 1, "two threads work");
             }
             while threads > 0 {
-                if under_way.take().is_some() {
+                if let Some(step) = under_way.take() {
                     course.has_rest = false;
                     course.ended(true);
+                    left += u32::from(step == PauseStep::LeaveMore);
                 }
                 match course.next() {
                     PauseStep::End => threads -= 1,
@@ -253,7 +296,16 @@ mod tests {
             let wanted = failed.unwrap_or(asked);
             prop_assert_eq!(course.phase, wanted);
             prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
-            prop_assert!(!course.is_working);
+            prop_assert!(!course.is_working && !course.wants_more);
+            prop_assert!(left <= more, "more leaves only of a process that is paused");
+        }
+
+        #[test]
+        fn no_block_too_many_leaves(blocks in proptest::collection::vec(0..100_u64, 0..40), bytes in 0..3000_u64) {
+            let count = count_for(blocks.iter().copied(), bytes);
+            let sum = |count: usize| blocks[..count].iter().sum::<u64>();
+            prop_assert!(count == blocks.len() || sum(count) >= bytes);
+            prop_assert!(count == 0 || sum(count - 1) < bytes || bytes == 0);
         }
     }
 }

@@ -3,271 +3,117 @@
 //! Order of a pause: host memory is made while calls go on; the gate closes; work ends; memory
 //! leaves; what it leaves goes to the driver. Whatever fails before the last step is undone.
 
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use wm_abi::{CUdevice, CUresult};
 use wm_driver::{Device, Tier};
-use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
-use wm_schema::{PauseStats, StayedBytes};
+use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 
-use super::files::{CameBack, FileFailure, FileProgress, StoredPause, Transferring, WantedMemory};
+use super::files::FileProgress;
+use super::outcome::{
+    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, movable, order,
+};
 use super::plan::{self, MovableBlock};
+use super::{filing, giving_way};
 use crate::gate::GATE;
 use crate::moves::paused::Undrained;
 use crate::moves::{Migrations, pin_reason};
 use crate::{physical, process, registry};
 
-/// How long the library's own copies may take to be seen done.
-const SETTLED: Duration = Duration::from_secs(1);
-
-/// Why a process was not paused. Nothing has changed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PauseError {
-    #[error("this process cannot be paused: set WMSHIM_PAUSE=on when the program starts")]
-    Off,
-    #[error("the process exits, or was forked")]
-    Exiting,
-    #[error("no thread could be started for it")]
-    NoThread,
-    #[error("calls were being made for too long, as a copy that waits for the host")]
-    Crowded,
-    #[error("the calling thread is inside a CUDA call")]
-    Inside,
-    #[error("a stream waits for the host (a written word, a host function or a callback)")]
-    Held,
-    #[error("the GPU was not idle by the deadline; a kernel may wait for the host")]
-    Busy,
-    #[error("memory stays where it is: {0}")]
-    Pinned(&'static str),
-    #[error("a capture is under way")]
-    Captured,
-    #[error("WMSHIM_OVERFLOW does not allow memory of the host")]
-    NoHost,
-    #[error("the host has no room for the memory (WMSHIM_HOST_LIMIT)")]
-    HostFull,
-    #[error("internal failure; the program goes on")]
-    Panicked,
-    #[error(transparent)]
-    Files(#[from] FileFailure),
-    #[error(
-        "neither the device nor the host has room for what lies in files; the resume goes on when there is"
-    )]
-    NoRoom,
-    #[error(
-        "memory lies in files that cannot be read: {0}; the process stays paused, and a resume tries again"
-    )]
-    Unread(FileFailure),
-    #[error("it is not known whether the GPU is idle: {0}")]
-    Unknown(CUresult),
-}
-
-/// Blocks that have left a device.
-#[derive(Debug, Clone)]
-pub(super) struct LeftBlocks {
-    device: CUdevice,
-    ids: HashSet<u64>,
-}
-
-/// What a step works with.
-#[derive(Debug, Default)]
-pub(super) struct Pausing {
-    pub(super) limit: Duration,
-    /// Where memory is to go; `None`: to the host.
-    pub(super) folder: Option<PathBuf>,
-    /// Where it is, if in files.
-    pub(super) stored: Option<Arc<StoredPause>>,
-    pub(super) left: Vec<LeftBlocks>,
-}
-
-/// A pause that was made.
-#[derive(Debug, Default)]
-pub(super) struct Paused {
-    pub(super) left: Vec<LeftBlocks>,
-    pub(super) stored: Option<Arc<StoredPause>>,
-    pub(super) out: u64,
-    in_files: u64,
-    clean: u64,
-    stayed: Vec<StayedBytes>,
-    pub(super) took: Duration,
-}
-
-/// A resume that was made.
-#[derive(Debug, Default)]
-pub(super) struct Resumed {
-    /// Blocks that stay on the host.
-    pub(super) left: Vec<LeftBlocks>,
-    pub(super) came: u64,
-    pub(super) rest: u64,
-}
-
-impl Paused {
-    pub(super) fn stayed_bytes(&self) -> u64 {
-        self.stayed.iter().map(|stayed| stayed.bytes).sum()
-    }
-
-    pub(super) fn note(&self, figures: &mut PauseStats) {
-        figures.pauses += 1;
-        figures.pause_s = self.took.as_secs_f64();
-        (figures.out_bytes, figures.clean_bytes) = (self.out, self.clean);
-        figures.file_bytes = self.in_files;
-        figures.stayed_bytes = self.stayed_bytes();
-        figures.stayed.clone_from(&self.stayed);
-    }
-
-    fn stays(&mut self, reason: &str, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        match self.stayed.iter_mut().find(|known| known.reason == reason) {
-            Some(known) => known.bytes += bytes,
-            None => self.stayed.push(StayedBytes { reason: reason.to_owned(), bytes }),
-        }
-    }
-}
-
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(
     moves: &Migrations,
     pausing: &Pausing,
+    events: &TurnEvents,
     progress: &FileProgress,
 ) -> Result<Paused, PauseError> {
-    let folder = pausing.folder.as_deref();
-    if folder.is_none() {
-        make_room_ahead(moves);
+    let is_for_files = pausing.folder.is_some();
+    match &pausing.extent {
+        _ if is_for_files => {}
+        PauseExtent::All => prepare(moves),
+        PauseExtent::Bytes(shares) => giving_way::prepare(moves, shares),
     }
     let begin = Instant::now();
     let deadline = begin + pausing.limit;
-    let done = GATE.keep_closed(deadline, folder.is_some(), || leave(moves, deadline, folder, progress));
+    let leave = || {
+        await_work(moves, deadline, is_for_files)?;
+        match pausing.folder.as_deref() {
+            Some(folder) => filing::leave(moves, folder, progress),
+            None => leave_extent(moves, &pausing.extent, events),
+        }
+    };
+    let done = GATE.keep_closed(deadline, is_for_files, leave);
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
 }
 
-/// Host memory for what is to leave.
-fn make_room_ahead(moves: &Migrations) {
+/// Host memory for all that can leave.
+fn prepare(moves: &Migrations) {
     for manager in registry::all().filter(|manager| may_leave(manager)) {
         let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+        let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
         manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
     }
 }
 
-/// Behind the closed gate.
-fn leave(
+/// More leaves a process that is paused. The gate stays closed, whatever fails.
+pub(super) fn leave_more(
     moves: &Migrations,
-    deadline: Instant,
-    folder: Option<&Path>,
-    progress: &FileProgress,
+    extent: &PauseExtent,
+    events: &TurnEvents,
 ) -> Result<Paused, PauseError> {
+    let begin = Instant::now();
+    let paused = leave_extent(moves, extent, events)?;
+    Ok(Paused { took: begin.elapsed(), ..paused })
+}
+
+/// Behind the closed gate: memory may leave, and all work has ended.
+fn await_work(moves: &Migrations, deadline: Instant, is_for_files: bool) -> Result<(), PauseError> {
     if let Some(why) = pin_reason::of_process() {
         return Err(PauseError::Pinned(why));
     }
     if process::streams().capturing() {
         return Err(PauseError::Captured);
     }
-    if folder.is_none() && !registry::all().all(may_leave) {
+    if !is_for_files && !registry::all().all(may_leave) {
         return Err(PauseError::NoHost);
     }
-    for manager in registry::all() {
-        moves.drain(manager, deadline).map_err(undrained)?;
-    }
-    if let Some(folder) = folder {
-        let paused = leave_for_files(moves, folder, progress)?;
-        give_back();
-        for manager in registry::all() {
-            manager.give_back_elsewhere();
-        }
-        return Ok(paused);
-    }
+    drain(moves, deadline)
+}
+
+/// Waits until work of all devices has ended.
+pub(super) fn drain(moves: &Migrations, deadline: Instant) -> Result<(), PauseError> {
+    registry::all().try_for_each(|manager| moves.drain(manager, deadline)).map_err(undrained)
+}
+
+/// What has left comes back if not all of it can leave.
+fn leave_extent(moves: &Migrations, extent: &PauseExtent, events: &TurnEvents) -> Result<Paused, PauseError> {
     let mut paused = Paused::default();
-    for manager in registry::all() {
-        if let Err(why) = leave_device(moves, manager, &mut paused) {
-            come_back(moves, &paused.left);
-            return Err(why);
-        }
+    let outcome = match extent {
+        PauseExtent::All => leave_devices(moves, &mut paused),
+        PauseExtent::Bytes(shares) => giving_way::leave(moves, shares, events, &mut paused),
+    };
+    if let Err(why) = outcome {
+        come_back(moves, &paused.left);
+        return Err(why);
     }
-    give_back();
     Ok(paused)
 }
 
+fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseError> {
+    for manager in registry::all() {
+        leave_device(moves, manager, paused)?;
+    }
+    give_back();
+    Ok(())
+}
+
 /// What was left behind goes to the driver, and idle memory of the device.
-fn give_back() {
+pub(super) fn give_back() {
     for manager in registry::all() {
         physical::cache().give_back(manager, Tier::Device, u64::MAX);
         manager.relieve(u64::MAX);
     }
-}
-
-/// All that can leaves for files, from the device and from the host.
-fn leave_for_files(moves: &Migrations, folder: &Path, progress: &FileProgress) -> Result<Paused, PauseError> {
-    let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
-    let stored = StoredPause::write(folder, &wanted, progress)?;
-    // The copies were waited for by other threads, and one of them may have failed on the way.
-    for manager in registry::all() {
-        moves.drain(manager, Instant::now() + SETTLED).map_err(undrained)?;
-    }
-    let mut paused = Paused::default();
-    paused.in_files = stored.put_away(|_, bytes, why| {
-        // Blocks that are free already lie nowhere.
-        if why != MoveRefusal::NoBlock {
-            paused.stays(why.reason(), bytes);
-        }
-    });
-    paused.out = paused.in_files;
-    paused.stored = Some(Arc::new(stored));
-    Ok(paused)
-}
-
-/// The memory of a device's blocks, each handle's once.
-fn wanted_of(moves: &Migrations, manager: &'static Manager<Device>) -> Vec<WantedMemory> {
-    let device = manager.gpu().ordinal();
-    let mut wanted = Vec::new();
-    for block in movable(moves, manager, |block| block.tiers.device + block.tiers.host > 0) {
-        let used = manager.used_memory(&block.range).into_iter();
-        wanted.extend(used.map(|used| WantedMemory { device, used, last_use: block.last_use }));
-    }
-    // Of those that lie on one handle the last use counts.
-    wanted.sort_by_key(|one: &WantedMemory| (one.used.range.start, std::cmp::Reverse(one.last_use)));
-    wanted.dedup_by_key(|one| one.used.range.start);
-    wanted
-}
-
-/// A part of a resume from files: the gate is open when all is back.
-pub(super) fn resume_from_files(
-    moves: &Migrations,
-    stored: &StoredPause,
-    progress: &FileProgress,
-    how: Transferring,
-) -> (CameBack, Resumed) {
-    let came = GATE.open_if(|| {
-        let came = stored.come_back(progress, how);
-        // As above: other threads have waited for the copies.
-        for manager in registry::all() {
-            let _seen = moves.drain(manager, Instant::now() + SETTLED);
-        }
-        let is_all = came.is_all();
-        (came, is_all)
-    });
-    let mut resumed = Resumed { came: came.device, ..Resumed::default() };
-    if came.is_all() {
-        resumed.left = left_on_host();
-        resumed.rest = rest_of(&resumed.left);
-        for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
-            moves.leave_rest(manager);
-        }
-    }
-    (came, resumed)
-}
-
-/// The blocks that lie on the host.
-fn left_on_host() -> Vec<LeftBlocks> {
-    let of = |manager: &'static Manager<Device>| {
-        let blocks = manager.large_blocks(0).into_iter().filter(|block| block.tiers.host > 0);
-        LeftBlocks { device: manager.gpu().ordinal(), ids: blocks.map(|block| block.id).collect() }
-    };
-    registry::all().map(of).filter(|left| !left.ids.is_empty()).collect()
 }
 
 fn may_leave(manager: &Manager<Device>) -> bool {
@@ -290,16 +136,13 @@ fn leave_device(
     paused: &mut Paused,
 ) -> Result<(), PauseError> {
     let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+    let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
     let ids = blocks.iter().map(|block| block.id).collect();
     let mut ranges: Vec<RangeMove> =
         plan::leaving(&blocks).into_iter().map(|range| order(range, Tier::Host)).collect();
     // Before any of it moves: if it fails, all of it comes back.
     paused.left.push(LeftBlocks { device: manager.gpu().ordinal(), ids });
-    let before = manager.usage().moves;
-    moves.move_paused(manager, &mut ranges);
-    let after = manager.usage().moves;
-    paused.out += after.out_bytes - before.out_bytes;
-    paused.clean += after.clean_bytes - before.clean_bytes;
+    paused.count_moves(manager, || moves.move_paused(manager, &mut ranges));
     if process::exiting() {
         return Err(PauseError::Exiting);
     }
@@ -332,8 +175,15 @@ fn note_stayed(manager: &Manager<Device>, ranges: &[RangeMove], paused: &mut Pau
 }
 
 /// Resumes the process: the gate is open when this returns.
-pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
-    let resumed = GATE.open_after(|| come_back(moves, left));
+pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+    let resumed = GATE.open_after(|| {
+        let mut resumed = come_back_timed(moves, left, events);
+        while resumed.rest > 0 && (events.has_more_room)() {
+            let more = come_back_timed(moves, &resumed.left, events);
+            resumed = Resumed { came: resumed.came + more.came, ..more };
+        }
+        resumed
+    });
     for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
         moves.leave_rest(manager);
     }
@@ -355,12 +205,19 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
 }
 
 /// Bytes of these blocks on the host.
-fn rest_of(left: &[LeftBlocks]) -> u64 {
+pub(super) fn rest_of<'a>(left: impl IntoIterator<Item = &'a LeftBlocks>) -> u64 {
     let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
         let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
         blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
     };
-    left.iter().map(of_device).sum()
+    left.into_iter().map(of_device).sum()
+}
+
+fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+    let begin = Instant::now();
+    let resumed = come_back(moves, left);
+    (events.moved)(begin.elapsed());
+    resumed
 }
 
 /// What fits comes back, the memory that was used last first.
@@ -369,7 +226,8 @@ fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
     for LeftBlocks { device, ids } in left {
         let Some(manager) = registry::existing(*device) else { continue };
         let is_away = |block: &Block| block.tiers.host > 0 && ids.contains(&block.id);
-        let ranges = plan::returning(movable(moves, manager, is_away)).into_iter();
+        let away = movable(moves, manager, is_away).into_iter().map(|(_, block)| block);
+        let ranges = plan::returning(away.collect()).into_iter();
         let mut ranges: Vec<RangeMove> =
             ranges.map(|range| order(range, Tier::Device).only_from(Tier::Host)).collect();
         moves.move_paused(manager, &mut ranges);
@@ -382,22 +240,4 @@ fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
         }
     }
     resumed
-}
-
-fn movable(
-    moves: &Migrations,
-    manager: &Manager<Device>,
-    is_wanted: impl Fn(&Block) -> bool,
-) -> Vec<MovableBlock> {
-    let blocks = manager.large_blocks(0).into_iter().filter(is_wanted);
-    let movable = blocks.map(|block| MovableBlock {
-        id: block.id,
-        range: block.address..block.address + block.tiers.total(),
-        last_use: moves.last_use_of(&block),
-    });
-    movable.collect()
-}
-
-fn order(range: std::ops::Range<u64>, to: Tier) -> RangeMove {
-    RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, u64::MAX)
 }

@@ -11,6 +11,7 @@ mod driver;
 mod errno;
 mod flags;
 pub(crate) mod hot;
+pub(crate) mod own_memory;
 mod signals;
 mod site;
 pub(crate) mod sticky_error;

@@ -51,8 +51,9 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
     match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
         Ok((manager, callbacks)) => {
             manager.allow_dependencies(!REGISTRY.independent.contains(device));
+            let published = REGISTRY.managers.publish(index, Box::leak(Box::new(manager)));
             (callbacks.on_create)();
-            Some(REGISTRY.managers.publish(index, Box::leak(Box::new(manager))))
+            Some(published)
         }
         Err(reason) => {
             REGISTRY.unmanaged.insert(device);
@@ -132,8 +133,8 @@ fn manager_settings(device: CUdevice, total: u64) -> wm_memory::ManagerSettings 
         stitch_views: stitch_views(settings),
         // With moves from the first shortage on: `Manager::expect_moves`. A program that fits keeps
         // all of the device. In a pause all memory moves, and large handles go faster.
-        movable: settings.pause != settings::Pause::Off,
-        chunked: settings.dedup == settings::Dedup::On,
+        movable: settings.may_pause(),
+        chunked: matches!(settings.dedup, settings::Dedup::On | settings::Dedup::Auto),
         kept_copies: settings.kept_copies,
         verify_moves: settings.verify == settings::Verify::Moves,
     }

@@ -29,12 +29,19 @@ use unknown::strangers;
 use values::{jax, overflow, switch, torch};
 
 pub(crate) use file_names::{replace, with_process};
-pub(crate) use moving::{Migrate, Pause};
+pub(crate) use moving::{Migrate, Pause, Share};
 pub(crate) use table::Settings;
 pub(crate) use values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
     Verify,
 };
+
+impl Settings {
+    /// May the process be paused, by an operator, by itself or for another process?
+    pub(crate) fn may_pause(&self) -> bool {
+        self.pause != Pause::Off || self.share != Share::Off
+    }
+}
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 

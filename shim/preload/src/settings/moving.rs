@@ -2,7 +2,7 @@
 
 use wm_memory::KeepCopies;
 
-use super::values::{Parsed, switch};
+use super::values::{NotUnderstood, Parsed, is_off, switch};
 
 /// May the process be paused?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,23 @@ pub(crate) enum Migrate {
     Asked,
     /// Also where the library finds it useful.
     On,
+}
+
+/// Does the process share GPUs with others of the user that want all of their memory?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Each takes what is free.
+    Off,
+    /// They take turns.
+    Turns,
+}
+
+pub(super) fn sharing(text: &str) -> Parsed<Share> {
+    match text.to_ascii_lowercase().as_str() {
+        "turns" => Ok(Share::Turns),
+        off if is_off(off) => Ok(Share::Off),
+        _ => Err(NotUnderstood),
+    }
 }
 
 pub(super) fn pause(text: &str) -> Parsed<Pause> {

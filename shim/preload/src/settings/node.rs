@@ -174,14 +174,14 @@ mod tests {
 
     #[test]
     fn a_default_of_the_node_counts_where_no_variable_does() {
-        let file = "[defaults]\nmigrate = true\nhost_limit = \"25%\"\ndedup_proof = 7\n";
+        let file = "[defaults]\nmigrate = true\nhost_limit = \"25%\"\ndedup_share = \"2%\"\n";
         let (settings, lines) = read(file, &[]);
         assert_eq!(lines, [""; 0]);
-        assert!(settings.migrate == Migrate::On && settings.dedup_proof == 7);
+        assert!(settings.migrate == Migrate::On && settings.dedup_share == 0.02);
         assert_eq!(settings.host_limit, Some(Size::Share(0.25)));
-        let (settings, lines) = read(file, &[("WMSHIM_MIGRATE", "off"), ("WMSHIM_DEDUP_PROOF", "none")]);
-        assert!(settings.migrate == Migrate::Off && settings.dedup_proof == 7);
-        assert!(lines.len() == 1 && lines[0].ends_with("default: 7"), "{lines:?}");
+        let (settings, lines) = read(file, &[("WMSHIM_MIGRATE", "off"), ("WMSHIM_DEDUP_SHARE", "none")]);
+        assert!(settings.migrate == Migrate::Off && settings.dedup_share == 0.02);
+        assert!(lines.len() == 1 && lines[0].ends_with("default: 2%"), "{lines:?}");
     }
 
     #[test]

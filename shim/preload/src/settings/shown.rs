@@ -10,7 +10,7 @@ use log::LevelFilter;
 use wm_memory::KeepCopies;
 use wm_schema::size;
 
-use super::moving::{Migrate, Pause};
+use super::moving::{Migrate, Pause, Share};
 use super::values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
     Verify,
@@ -137,6 +137,12 @@ impl Shown for Pause {
     }
 }
 
+impl Shown for Share {
+    fn shown(&self) -> Option<String> {
+        Some(if *self == Self::Turns { "turns" } else { "off" }.to_owned())
+    }
+}
+
 impl Shown for Migrate {
     fn shown(&self) -> Option<String> {
         let word = match self {
@@ -159,6 +165,7 @@ impl Shown for Dedup {
         let word = match self {
             Self::Off => "off",
             Self::Advise => "advise",
+            Self::Auto => "auto",
             Self::On => "on",
         };
         Some(word.to_owned())

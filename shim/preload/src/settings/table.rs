@@ -10,14 +10,14 @@ use std::path::PathBuf;
 
 use wm_memory::KeepCopies;
 
-use super::moving::{Migrate, Pause, kept_copies, migrate, pause};
+use super::moving::{Migrate, Pause, Share, kept_copies, migrate, pause, sharing};
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator,
-    TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, launches, level,
-    limit, log_format, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch,
-    torch_pieces, verify, words,
+    TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, level, limit,
+    log_format, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
+    verify, words,
 };
 
 /// How to read one value.
@@ -197,6 +197,12 @@ settings! {
         /// nanoseconds more.
         "WMSHIM_PAUSE": "on, auto, paused, off", "off"
             => pause: Pause = Pause::Off, |text| words(text, pause);
+        /// Turns: processes of one user that have this setting take turns at a GPU that is too
+        /// small for all of them. A call whose memory is away waits, and the process that launched
+        /// least recently is paused for it, as far as room is needed
+        /// ([pause.md](pause.md#turns)). Calls that submit work cost some nanoseconds more.
+        "WMSHIM_SHARE": "turns, off", "off"
+            => share: Share = Share::Off, |text| words(text, sharing);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
         /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.
@@ -230,12 +236,12 @@ settings! {
         /// `on`: memory with the same bytes as another process's, such as weights of one model, is
         /// stored once on each GPU ([dedup.md](dedup.md)). Set it before Python starts. `advise`:
         /// the library counts what would be shared and changes no memory.
-        "WMSHIM_DEDUP": "off, advise, on", "off"
+        "WMSHIM_DEDUP": "off, advise, auto, on", "off"
             => dedup: Dedup = Dedup::Off, |text| words(text, dedup);
-        /// Launches without a change after which a kernel's parameter is taken for one that is only
-        /// read through.
-        "WMSHIM_DEDUP_PROOF": "a number of launches such as 64, at least 1", "64"
-            => dedup_proof: u32 = 64, |text| words(text, launches);
+        /// With `WMSHIM_DEDUP=auto`: a process begins to share once it has copied this much from
+        /// the host, and another process of the user, too.
+        "WMSHIM_DEDUP_FROM": "a size such as 1GiB", "1GiB"
+            => dedup_from: Option<u64> = None, |text| words(text, bytes).map(Some);
         /// Most of the GPU's time to spend on fingerprints of memory.
         "WMSHIM_DEDUP_SHARE": "a share above 0% such as 1% or 0.5%", "1%"
             => dedup_share: f64 = 0.01, |text| words(text, share);
@@ -344,22 +350,17 @@ mod tests {
     fn a_proof_of_nothing_and_a_share_without_its_unit_are_not_taken() {
         for (variable, texts) in [
             ("WMSHIM_DEDUP", &["maybe", "advice", "2"][..]),
-            ("WMSHIM_DEDUP_PROOF", &["0", "-1", "64.5", "many", "5000000000", "off"]),
             ("WMSHIM_DEDUP_SHARE", &["1", "0%", "101%", "1MiB", "-1%", "off"]),
         ] {
             for text in texts {
                 let (settings, lines) = read(&[(variable, text)]);
                 assert_eq!(lines.len(), 1, "{variable}={text}: {lines:?}");
-                assert_eq!(
-                    (settings.dedup, settings.dedup_proof, settings.dedup_share),
-                    (Dedup::Off, 64, 0.01)
-                );
+                assert_eq!((settings.dedup, settings.dedup_share), (Dedup::Off, 0.01));
             }
         }
-        let (settings, lines) =
-            read(&[("WMSHIM_DEDUP", "Advise"), ("WMSHIM_DEDUP_PROOF", "1"), ("WMSHIM_DEDUP_SHARE", "0.5%")]);
+        let (settings, lines) = read(&[("WMSHIM_DEDUP", "Advise"), ("WMSHIM_DEDUP_SHARE", "0.5%")]);
         assert!(lines.is_empty(), "{lines:?}");
-        assert_eq!((settings.dedup, settings.dedup_proof, settings.dedup_share), (Dedup::Advise, 1, 0.005));
+        assert_eq!((settings.dedup, settings.dedup_share), (Dedup::Advise, 0.005));
     }
 
     /// The words among a row's values: `on, off`, without descriptions such as `a size`.

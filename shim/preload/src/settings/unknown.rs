@@ -6,6 +6,7 @@ use super::table::{KNOWN, OF_OTHERS};
 const REMOVED: &[(&str, &str)] = &[
     ("WMSHIM_FREE_WAITS", "cuMemFree waits, as the driver's does; use cuMemFreeAsync to free without a wait"),
     ("WMSHIM_TORCH_SHORTAGE", "PyTorch is told of a full device first; unset it"),
+    ("WMSHIM_DEDUP_PROOF", "kernels are proven to read by their code, not by launches; unset it"),
     ("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it"),
 ];
 

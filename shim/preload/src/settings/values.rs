@@ -65,6 +65,8 @@ pub(crate) enum Dedup {
     Off,
     /// Blocks that could be shared are counted, and no memory changes.
     Advise,
+    /// From the moment on when another process could share with this one.
+    Auto,
     On,
 }
 
@@ -126,7 +128,7 @@ pub(super) struct NotUnderstood;
 
 pub(super) type Parsed<T> = Result<T, NotUnderstood>;
 
-fn is_off(text: &str) -> bool {
+pub(super) fn is_off(text: &str) -> bool {
     environment::switch(text) == Some(false)
 }
 
@@ -280,13 +282,9 @@ pub(super) fn dedup(text: &str) -> Parsed<Dedup> {
         off if is_off(off) => Ok(Dedup::Off),
         on if is_on(on) => Ok(Dedup::On),
         "advise" => Ok(Dedup::Advise),
+        "auto" => Ok(Dedup::Auto),
         _ => Err(NotUnderstood),
     }
-}
-
-/// A number of launches that is not none.
-pub(super) fn launches(text: &str) -> Parsed<u32> {
-    text.parse().ok().filter(|launches| *launches > 0).ok_or(NotUnderstood)
 }
 
 /// A share of a whole, above 0 and at most 1.

@@ -106,7 +106,8 @@ part! {
         out_of_bounds,
         /// Requests that were refused because all tiers were full.
         refusals,
-        /// Sharing is in force: 1 `advise`, 2 `on`. Beside that [`ProcessWords::DETACHED`].
+        /// Sharing is in force: 1 `advise`, 2 `on`, 3 `auto`. Beside that
+        /// [`ProcessWords::DETACHED`].
         dedup_mode,
         /// The process can be paused, and is: 1 running, 2 pausing, 3 paused, 4 resuming.
         pause_state,

@@ -262,6 +262,7 @@ fn dedup(process: &ProcessWords) -> Option<DedupStats> {
     let mode = match process.dedup_mode & !ProcessWords::DETACHED {
         1 => "advise",
         2 => "on",
+        3 => "auto",
         _ => return None,
     };
     Some(DedupStats { mode: mode.to_owned(), ..DedupStats::default() })

@@ -5,7 +5,7 @@ use anyhow::anyhow;
 use wm_schema::black_box::RefusedRequest;
 use wm_schema::{
     Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PauseStats, PieceStats, Stats,
-    TierUsage, Tiers,
+    TierUsage, Tiers, TurnStats,
 };
 
 use super::asked::AskedProgram;
@@ -53,12 +53,26 @@ fn heading(pid: Option<u32>, answer: &Stats) -> String {
         format!("{}{waits}: {}", word(&pause.state), paused(pause))
     });
     format!(
-        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n{}",
+        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n{}{}",
         name(&answer.program),
         human::duration(answer.uptime_s),
         word(&answer.version),
         word(&answer.torch_allocator),
         pause.unwrap_or_default(),
+        answer.turn.as_ref().map(turns).unwrap_or_default(),
+    )
+}
+
+/// The turns of a process, as one line.
+fn turns(turn: &TurnStats) -> String {
+    let alone = if turn.has_broker { "" } else { ", without a broker" };
+    format!(
+        "takes turns{alone}: {}; has waited {} times, {} at most; has given way {} times, {} the last time\n",
+        word(&turn.state),
+        turn.asks,
+        human::duration(turn.longest_wait_s),
+        turn.gave_way,
+        bytes(turn.given_bytes),
     )
 }
 
@@ -281,8 +295,7 @@ pub(super) fn list(programs: &[AskedProgram]) -> String {
         {
             Ok(answer) => {
                 let command = name(&program.identity.command_or(&answer.program));
-                let paused = answer.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| &*pause.state);
-                let halt = if program.is_stopped { Some("stopped") } else { paused };
+                let halt = if program.is_stopped { Some("stopped") } else { answer.halt() };
                 let halt = halt.map(|halt| format!(" ({})", word(halt)));
                 let command = format!("{command}{}", halt.unwrap_or_default());
                 let command = if answer.detached { format!("{command} (detached)") } else { command };

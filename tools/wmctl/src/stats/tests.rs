@@ -5,7 +5,7 @@
 use wm_schema::{
     BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DedupStats,
     DeviceBlocks, DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats,
-    PauseStats, PieceEntry, PieceRange, PieceStats, Reason, Stats, StayedBytes, TierUsage, Tiers,
+    PauseStats, PieceEntry, PieceRange, PieceStats, Reason, Stats, StayedBytes, TierUsage, Tiers, TurnStats,
 };
 
 use super::{blocks, render};
@@ -126,6 +126,15 @@ fn stats() -> Stats {
             stayed: vec![StayedBytes { reason: "a graph names it".to_owned(), bytes: 233 << 30 }],
             ..PauseStats::default()
         }),
+        turn: Some(TurnStats {
+            state: "away".to_owned(),
+            has_broker: true,
+            asks: 241,
+            gave_way: 242,
+            given_bytes: 243 << 30,
+            longest_wait_s: 244.0,
+            ..TurnStats::default()
+        }),
         fail_open: FailOpen {
             count: 201,
             reasons: vec![Reason { reason: "a reason".to_owned(), count: 202 }],
@@ -196,6 +205,17 @@ fn so_is_a_pause_while_it_lasts() {
         let text = render::stats(None, &received(&Stats { pause, ..stats() }));
         assert!(!text.contains("paus"), "{text}");
     }
+}
+
+#[test]
+fn so_are_turns() {
+    let text = render::stats(None, &received(&stats()));
+    assert_shown(&text, &["takes turns: away", "241 times", "242 times", "243.0 GiB"]);
+    let turn = TurnStats { state: "running".to_owned(), ..TurnStats::default() };
+    let text = render::stats(None, &received(&Stats { turn: Some(turn), ..stats() }));
+    assert_shown(&text, &["without a broker: running"]);
+    let text = render::stats(None, &received(&Stats { turn: None, ..stats() }));
+    assert!(!text.contains("takes turns"), "{text}");
 }
 
 #[test]

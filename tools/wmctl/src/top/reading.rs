@@ -53,7 +53,8 @@ pub(super) struct ProcessReading {
     pub(super) answers: bool,
     /// A signal or a debugger has stopped it: its figures are those of then.
     pub(super) stopped: bool,
-    /// `pausing`, `paused` or `resuming` of one that does not run on.
+    /// `pausing`, `paused` or `resuming` of one that does not run on; `giving way`, `away`,
+    /// `waiting` or `coming` of one that others take turns with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pause: Option<String>,
     /// The shim's features are off in it.
@@ -144,7 +145,7 @@ impl ProcessReading {
             ancestors: Vec::new(),
             answers,
             stopped: false,
-            pause: now.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| pause.state.clone()),
+            pause: now.halt().map(str::to_owned),
             detached: now.detached,
             devices,
             copies,
@@ -256,6 +257,24 @@ mod tests {
         let change = change(&[], &[(1, paused("paused")), (2, paused("running")), (3, Some(answer(0, 0)))]);
         let halts: Vec<_> = change.processes.iter().map(ProcessReading::halt).collect();
         assert_eq!(halts, [Some("paused"), None, None]);
+    }
+
+    #[test]
+    fn it_is_told_which_program_has_its_turn() {
+        let taking = |state: &str, pause: &str| {
+            let mut answer = answer(0, 0);
+            answer.turn = serde_json::from_value(json!({ "state": state })).expect("figures");
+            answer.pause = serde_json::from_value(json!({ "state": pause })).expect("figures");
+            Some(answer)
+        };
+        let all = [
+            (1, taking("away", "paused")),
+            (2, taking("running", "running")),
+            (3, taking("paused", "paused")),
+        ];
+        let change = change(&[], &all);
+        let halts: Vec<_> = change.processes.iter().map(ProcessReading::halt).collect();
+        assert_eq!(halts, [Some("away"), None, Some("paused")]);
     }
 
     #[test]

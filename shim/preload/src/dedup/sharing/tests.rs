@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use wm_abi::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUresult, CUstream};
+use wm_abi::{CUcontext, CUfunction, CUresult, CUstream};
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::Exclusion;
-use wm_dedup::readers::{ParameterKey, ParameterVerdict};
+use wm_dedup::readers::ParameterKey;
 use wm_driver::gpu::OomAnswer;
 use wm_driver::loader::Loader;
 use wm_driver::{Api, Device, Fingerprinting, Table};
@@ -52,7 +52,7 @@ impl Scene {
         let address = manager.allocate(BYTES as usize, Order::Device).expect("a block");
         let scene = Self { sharing, manager, context, address };
         scene.write(7).expect("private memory");
-        sharing.loaded(address..address + BYTES, Submission::Now);
+        sharing.loaded(address..address + BYTES, 0, Submission::Now);
         scene
     }
 
@@ -94,7 +94,12 @@ impl Scene {
 
     /// Tells sharing of a launch of a kernel, whose first parameter points into the block.
     fn launch(&self, kernel: CUfunction, submission: Submission) {
-        let arguments = FingerprintChunks { chunks: self.address + 8, count: 1, fingerprints: 64 };
+        self.launch_at(kernel, self.address + 8, submission);
+    }
+
+    /// The same with any address.
+    fn launch_at(&self, kernel: CUfunction, address: u64, submission: Submission) {
+        let arguments = FingerprintChunks { chunks: address, count: 1, fingerprints: 64 };
         let pointers = arguments.pointers();
         let parameters = pointers.as_ref().as_ptr().cast_mut().cast();
         let arguments = LaunchArguments { parameters, extra: std::ptr::null_mut() };
@@ -224,6 +229,24 @@ fn a_write_after_the_question_ends_the_exchange() {
     assert_eq!((scene.shared_bytes(), scene.offered()), (0, 0));
 }
 
+/// Hazard (process crash): a kernel writes into shared memory through a pointer that no launch
+/// shows, because it lies in a table in device memory.
+#[test]
+fn a_block_with_its_address_in_device_memory_is_private() {
+    for at in [0, 4, 8 * 1024 - 4, 8 * 1024, 20_000 * 4] {
+        let scene = Scene::shared();
+        let table = scene.manager.allocate(128 << 10, Order::Device).expect("a table");
+        let mut bytes = vec![0xff_u8; 128 << 10];
+        scene.sharing.loaded(table..table + bytes.len() as u64, bytes.as_ptr() as u64, Submission::Now);
+        assert_eq!(scene.shared_bytes(), BYTES, "no address of it");
+        bytes[at..at + 8].copy_from_slice(&(scene.address + BYTES - 1).to_ne_bytes());
+        scene.sharing.loaded(table..table + bytes.len() as u64, bytes.as_ptr() as u64, Submission::Now);
+        assert_eq!(scene.shared_bytes(), 0, "its address is at byte {at}");
+        assert_eq!(scene.block().facts().exclusion(), Some(Exclusion::StoredAddress));
+        assert!(scene.holds(7));
+    }
+}
+
 #[test]
 fn a_kernel_that_is_no_reader_gets_a_private_block_before_its_launch() {
     let scene = Scene::shared();
@@ -232,27 +255,62 @@ fn a_kernel_that_is_no_reader_gets_a_private_block_before_its_launch() {
     assert!(scene.holds(7));
 }
 
+/// Hazard (process crash): a kernel gets an address beside a block, and writes into the block by an
+/// offset.
+#[test]
+fn an_address_beside_a_block_counts_for_it() {
+    for beside in [-8_i64, -(64 << 10), BYTES as i64, BYTES as i64 + 4096] {
+        let scene = Scene::shared();
+        scene.launch_at(Scene::kernel(), scene.address.wrapping_add_signed(beside), Submission::Now);
+        assert_eq!(scene.shared_bytes(), 0, "{beside}");
+    }
+    for beside in [-(64 << 10) - 8, BYTES as i64 + (64 << 10)] {
+        let scene = Scene::shared();
+        scene.launch_at(Scene::kernel(), scene.address.wrapping_add_signed(beside), Submission::Now);
+        assert_eq!(scene.shared_bytes(), BYTES, "{beside}");
+    }
+}
+
+#[test]
+fn the_start_of_another_block_is_that_blocks_alone() {
+    let scene = Scene::shared();
+    let mut others = Vec::new();
+    let end = scene.address + BYTES;
+    while scene.manager.block(end).is_none() && others.len() < 64 {
+        others.push(scene.manager.allocate(BYTES as usize, Order::Device).expect("a block"));
+    }
+    scene.launch_at(Scene::kernel(), end, Submission::Now);
+    let expected = if scene.manager.block(end).is_some() { BYTES } else { 0 };
+    assert_eq!(scene.shared_bytes(), expected);
+}
+
 #[test]
 fn a_reader_gets_the_shared_block() {
     let (scene, kernel) = (Scene::shared(), Scene::kernel());
     let parameter = ParameterKey { function: scene.sharing.kernels.key(kernel), offset: 0 };
-    scene.sharing.kernels.readers().believe([(parameter, ParameterVerdict::Reader)]);
+    scene.sharing.kernels.readers().prove(parameter, true);
     scene.launch(kernel, Submission::Now);
     assert_eq!(scene.shared_bytes(), BYTES);
-    let reversed = scene.sharing.kernels.readers().believe([(parameter, ParameterVerdict::Writer)]).reversed;
-    assert_eq!(scene.sharing.distrust(&reversed).len(), 1, "the block relies on the kernel");
+    let refuted = scene.sharing.kernels.readers().accuse([parameter]);
+    assert_eq!(scene.sharing.distrust(&refuted).len(), 1, "the block relies on the kernel");
     scene.sharing.instantiating();
     assert_eq!(scene.shared_bytes(), 0, "before the next graph");
 }
 
 #[test]
 fn a_kernel_in_a_graph_waits_for_a_private_block() {
-    let scene = Scene::shared();
-    scene.launch(Scene::kernel(), Submission::Node);
-    assert_eq!(scene.shared_bytes(), BYTES, "the node does not run yet");
-    scene.sharing.instantiating();
-    assert_eq!(scene.shared_bytes(), 0);
-    assert_eq!(scene.block().facts().exclusion(), Some(Exclusion::GraphMayWrite));
+    for (is_writer, exclusion) in [(false, None), (true, Some(Exclusion::GraphMayWrite))] {
+        let (scene, kernel) = (Scene::shared(), Scene::kernel());
+        let parameter = ParameterKey { function: scene.sharing.kernels.key(kernel), offset: 0 };
+        if is_writer {
+            scene.sharing.kernels.readers().prove(parameter, false);
+        }
+        scene.launch(kernel, Submission::Node);
+        assert_eq!(scene.shared_bytes(), BYTES, "the node does not run yet");
+        scene.sharing.instantiating();
+        assert_eq!(scene.shared_bytes(), 0);
+        assert_eq!(scene.block().facts().exclusion(), exclusion);
+    }
 }
 
 #[test]
@@ -262,7 +320,6 @@ fn a_graph_that_may_write_waits_for_a_private_block() {
     assert_eq!(scene.shared_bytes(), BYTES, "the node writes nothing yet");
     scene.sharing.instantiating();
     assert_eq!(scene.shared_bytes(), 0);
-    scene.sharing.instantiated(CUgraphExec(2), CUgraph(1));
     assert!(scene.block().facts().exclusion().is_some());
 }
 
@@ -303,6 +360,6 @@ fn off_means_that_no_block_is_tracked() {
     let (manager, _) = device();
     let sharing: &'static Sharing = Box::leak(Box::new(Sharing::new()));
     let address = manager.allocate(BYTES as usize, Order::Device).expect("a block");
-    sharing.loaded(address..address + BYTES, Submission::Now);
+    sharing.loaded(address..address + BYTES, 0, Submission::Now);
     assert!(sharing.blocks.all().is_empty() && !sharing.is_pass_due());
 }

@@ -18,7 +18,7 @@ use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
 
 use crate::counters::{COUNTERS, Calls};
-use crate::process::{self, THREAD_HOT, preserve_errno_at, sticky_error};
+use crate::process::{self, THREAD_HOT, preserve_errno, preserve_errno_at, sticky_error};
 use crate::subsystems::PROCESS;
 
 /// The decision of a handler.
@@ -104,6 +104,8 @@ fn failed(calls: &Calls, error: CUresult) {
     calls.count_error();
     if sticky_error::is_first(error) {
         PROCESS.guard.faulted(error);
+        let _whole = Uncancelled::new();
+        preserve_errno(|| PROCESS.sharing.faulted());
     }
 }
 

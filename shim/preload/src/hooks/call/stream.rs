@@ -137,7 +137,7 @@ pub(in crate::hooks) fn stream_destroy(stream: CUstream) -> Outcome {
     if !stream.is_null() {
         registry::all().for_each(|manager| manager.gpu().end_stream(stream));
         registry::retire_streams(&streams().with_handle(stream));
-        capture_is_over(stream, None);
+        streams().capture_ended(stream);
     }
     Outcome::Forward
 }
@@ -185,8 +185,7 @@ pub(in crate::hooks) unsafe fn stream_begin_capture_to_graph<
 
 type Recapture = unsafe extern "C" fn(CUstream, c_uint, CUgraph, *mut c_void, *mut c_void) -> CUresult;
 
-/// `cuStreamBeginRecaptureToGraph`, and its per-thread twin. The graph's nodes get other
-/// parameters, and a recapture that fails leaves it in an undefined state.
+/// `cuStreamBeginRecaptureToGraph`, and its per-thread twin.
 pub(in crate::hooks) unsafe fn stream_begin_recapture_to_graph<
     S: Symbol<Function = Recapture>,
     D: DefaultStream,
@@ -197,7 +196,6 @@ pub(in crate::hooks) unsafe fn stream_begin_recapture_to_graph<
     callback: *mut c_void,
     user_data: *mut c_void,
 ) -> CUresult {
-    PROCESS.sharing.graph_changes(graph);
     // SAFETY: the program's arguments.
     begun(resolve_default::<D>(stream), || unsafe {
         driver().get::<S>()(stream, mode, graph, callback, user_data)
@@ -225,7 +223,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     streams().await_unaware(UNAWARE);
     let result = begin();
     if result != CUresult::SUCCESS {
-        capture_is_over(stream, None);
+        streams().capture_ended(stream);
     }
     result
 }
@@ -239,9 +237,7 @@ where
 {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<S>()(stream, graph) };
-    let place = if result == CUresult::SUCCESS { graph } else { std::ptr::null_mut() };
-    // SAFETY: null, or the driver has written a graph there.
-    ended(resolve_default::<D>(stream), result, unsafe { place.as_ref() }.copied());
+    ended(resolve_default::<D>(stream), result);
     result
 }
 
@@ -253,22 +249,15 @@ where
 {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<S>()(stream) };
-    ended(resolve_default::<D>(stream), result, None);
+    ended(resolve_default::<D>(stream), result);
     result
 }
 
 /// The driver was asked to end a capture.
-fn ended(stream: CUstream, result: CUresult, graph: Option<CUgraph>) {
+fn ended(stream: CUstream, result: CUresult) {
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
-        capture_is_over(stream, graph);
-    }
-}
-
-/// Forgets the capture in a stream, if there is one.
-fn capture_is_over(stream: CUstream, graph: Option<CUgraph>) {
-    if streams().capture_ended(stream) {
-        PROCESS.sharing.capture_ended(graph);
+        streams().capture_ended(stream);
     }
 }
 

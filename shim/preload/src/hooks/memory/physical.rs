@@ -1,12 +1,11 @@
-//! Physical memory that the program makes itself: where the device is full, it may go on in host
-//! memory.
+//! Physical memory that the program makes itself, which may lie on the host.
 //!
 //! The order is that of a block of ours: the device; the device once more after our unused memory
 //! was given back; then pinned host memory, if the user allows it and the caller does not need the
-//! device; the device's headroom last. Libraries that pass memory to peers, network cards or
-//! multicast objects need it: NCCL's flags come in lines of 128 bytes, which arrive whole over
-//! NVLink only. If all fails, the program gets the driver's first answer. Memory that went
-//! elsewhere answers queries as device memory, and the CPU has no access to it.
+//! device; the device's headroom last. If all fails, the driver's first answer counts. Libraries
+//! that pass memory to peers, network cards or multicast objects need the device: NCCL's flags come
+//! in lines of 128 bytes, which arrive whole over NVLink only. Memory that went elsewhere answers
+//! queries as device memory, and the CPU has no access to it.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -104,10 +103,12 @@ impl CreateRequest {
         if relieved { self.beside_headroom() } else { first }
     }
 
-    /// Blocks and pieces that are not used leave the device; what they leave goes to the driver.
-    fn make_cold_leave(&self, manager: &Manager<Device>) -> bool {
-        let has_left = PROCESS.moves.make_for_piece(manager, self.bytes as u64, self.is_movable);
-        has_left && oom::release_unused(manager, self.bytes)
+    /// Others give way. If the piece may lie elsewhere, what is not used leaves the device.
+    fn find_room(&self, manager: &Manager<Device>, verdict: Option<OverflowVerdict>) -> bool {
+        let bytes = self.bytes as u64;
+        let has_left = || verdict.is_none() && PROCESS.moves.make_for_piece(manager, bytes, self.is_movable);
+        shortage::others_give_way(manager, bytes, verdict)
+            || has_left() && oom::release_unused(manager, self.bytes)
     }
 
     /// As for memory that may overflow, if the manager makes memory that serves as what is asked
@@ -141,16 +142,15 @@ impl CreateRequest {
         let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY) else {
             return Err(code);
         };
-        if let Some(verdict) = self.refusal(manager) {
+        let verdict = self.refusal(manager);
+        // As for a block: where the caller has given up what it does not use, what is cold leaves.
+        let again = self.find_room(manager, verdict).then(|| self.beside_headroom());
+        if let Some(answer) = again.filter(|answer| *answer != Err(CUresult::OUT_OF_MEMORY)) {
+            return answer;
+        }
+        if let Some(verdict) = verdict {
             self.record_refusal(manager, verdict);
             return Err(code);
-        }
-        // As for a block: where the caller has given up what it does not use, what is cold leaves.
-        if self.make_cold_leave(manager) {
-            match self.beside_headroom() {
-                Err(CUresult::OUT_OF_MEMORY) => {}
-                answer => return answer,
-            }
         }
         let made = self.reserved(Tier::Host).ok_or(code).or_else(|_| {
             // Memory of other kinds may lie idle there.

@@ -12,7 +12,7 @@ use crate::subsystems::PROCESS;
 /// The bytes that a copy writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WriteEffect {
-    Loaded(Range<u64>),
+    Loaded(Range<u64>, u64),
     Written(Range<u64>),
     Copied(Range<u64>, u64),
 }
@@ -20,7 +20,7 @@ pub(super) enum WriteEffect {
 impl WriteEffect {
     pub(super) fn tell(self, when: Submission) {
         match self {
-            Self::Loaded(to) => PROCESS.sharing.loaded(to, when),
+            Self::Loaded(to, from) => PROCESS.sharing.loaded(to, from, when),
             Self::Written(to) => PROCESS.sharing.written(to, when),
             Self::Copied(to, from) => PROCESS.sharing.copied(to, from, when),
         }
@@ -66,7 +66,7 @@ pub(super) fn unified(to: u64, from: u64, bytes: u64) -> WriteEffect {
     let is_ours = |address: u64| registry::owner(address).is_some();
     match (is_ours(to), is_ours(from)) {
         (true, true) => WriteEffect::Copied(range, from),
-        (true, false) if is_of_host(from) => WriteEffect::Loaded(range),
+        (true, false) if is_of_host(from) => WriteEffect::Loaded(range, from),
         _ => WriteEffect::Written(range),
     }
 }

@@ -76,30 +76,6 @@ impl ArgumentSize for c_uint {
     }
 }
 
-/// The graph of which a call makes, changes or removes a node, other than by a capture.
-pub(in crate::hooks) trait ChangedGraph {
-    fn changes(self);
-}
-
-impl ChangedGraph for CUgraph {
-    fn changes(self) {
-        PROCESS.sharing.graph_changes(self);
-    }
-}
-
-impl ChangedGraph for CUgraphExec {
-    fn changes(self) {
-        PROCESS.sharing.executable_changes(self);
-    }
-}
-
-/// A node, whose graph the call does not name.
-impl ChangedGraph for CUgraphNode {
-    fn changes(self) {
-        PROCESS.sharing.graphs_change();
-    }
-}
-
 /// Sharing does not go with the call.
 pub(in crate::hooks) fn foreign(call: ToldCall) {
     boundary::observe(|| PROCESS.sharing.give_up(call.name));
@@ -111,8 +87,13 @@ pub(in crate::hooks) fn reads(call: ToldCall) {
 }
 
 /// A copy from the host.
-pub(in crate::hooks) fn load(call: ToldCall, to: impl Into<CUdeviceptr>, bytes: impl ArgumentSize) {
-    call.submits(|when| PROCESS.sharing.loaded(range(to.into(), bytes.wide()), when));
+pub(in crate::hooks) fn load(
+    call: ToldCall,
+    to: impl Into<CUdeviceptr>,
+    from: *const c_void,
+    bytes: impl ArgumentSize,
+) {
+    call.submits(|when| PROCESS.sharing.loaded(range(to.into(), bytes.wide()), from as u64, when));
 }
 
 /// A copy from an array.
@@ -220,54 +201,22 @@ pub(in crate::hooks) fn instantiating(_call: ToldCall) {
     boundary::observe(|| PROCESS.sharing.instantiating());
 }
 
-/// An executable graph was made.
-///
-/// # Safety
-/// The driver has written the graph there.
-pub(in crate::hooks) unsafe fn instantiated(executable: *const CUgraphExec, graph: CUgraph) {
-    // SAFETY: by contract.
-    if let Some(executable) = unsafe { executable.as_ref() } {
-        PROCESS.sharing.instantiated(*executable, graph);
-    }
-}
-
-/// An executable graph was updated.
-pub(in crate::hooks) fn updated(executable: CUgraphExec, graph: CUgraph) {
-    PROCESS.sharing.instantiated(executable, graph);
-}
-
-pub(in crate::hooks) fn graph_ends(_call: ToldCall, graph: CUgraph) {
-    PROCESS.sharing.graph_changes(graph);
-}
-
-pub(in crate::hooks) fn executable_ends(_call: ToldCall, executable: CUgraphExec) {
-    PROCESS.sharing.executable_changes(executable);
-}
-
 /// A node that launches a kernel.
 ///
 /// # Safety
 /// The description is null, or the one of the program's call.
-pub(in crate::hooks) unsafe fn kernel_node(
-    _call: ToldCall,
-    changed: impl ChangedGraph,
-    node: *const CUDA_KERNEL_NODE_PARAMS,
-) {
+pub(in crate::hooks) unsafe fn kernel_node(_call: ToldCall, node: *const CUDA_KERNEL_NODE_PARAMS) {
     // SAFETY: by contract.
-    changing(changed, || unsafe { kernel_of_node(node, false) });
+    changing(|| unsafe { kernel_of_node(node, false) });
 }
 
 /// The same, in the first version.
 ///
 /// # Safety
 /// As for [`kernel_node`], of a description that ends before `kern`.
-pub(in crate::hooks) unsafe fn first_kernel_node(
-    _call: ToldCall,
-    changed: impl ChangedGraph,
-    node: *const c_void,
-) {
+pub(in crate::hooks) unsafe fn first_kernel_node(_call: ToldCall, node: *const c_void) {
     // SAFETY: by contract.
-    changing(changed, || unsafe { kernel_of_node(node.cast(), true) });
+    changing(|| unsafe { kernel_of_node(node.cast(), true) });
 }
 
 /// A node that copies.
@@ -305,23 +254,17 @@ pub(in crate::hooks) unsafe fn set_node(_call: ToldCall, set: *const CUDA_MEMSET
 ///
 /// # Safety
 /// The description is null, or the one of the program's call.
-pub(in crate::hooks) unsafe fn node(call: ToldCall, changed: impl ChangedGraph, node: *const c_void) {
+pub(in crate::hooks) unsafe fn node(call: ToldCall, node: *const c_void) {
     // SAFETY: by contract.
-    changing(changed, || unsafe { any_node(call, node.cast()) });
+    changing(|| unsafe { any_node(call, node.cast()) });
 }
 
-/// Tells sharing of a node and that its graph changes, under the rules of a handler.
-fn changing(changed: impl ChangedGraph, tell: impl FnOnce()) {
+/// Tells sharing of a node, under the rules of a handler.
+fn changing(tell: impl FnOnce()) {
     boundary::observe(|| {
         tell();
-        changed.changes();
         PROCESS.sharing.instantiating();
     });
-}
-
-/// A node of another kind, which may have kernels or stand for some.
-pub(in crate::hooks) fn other_node(_call: ToldCall, changed: impl ChangedGraph) {
-    changed.changes();
 }
 
 /// # Safety

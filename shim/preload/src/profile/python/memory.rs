@@ -5,7 +5,8 @@
 //! of memory, and blocks are kept while one stack is read.
 
 use std::cell::RefCell;
-use std::mem::MaybeUninit;
+
+use crate::process::own_memory;
 
 /// Longest text that is read, in characters; more of it is left out.
 const LONGEST: usize = 1024;
@@ -129,23 +130,7 @@ pub(super) struct OwnMemory;
 
 impl ReadableMemory for OwnMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
-        if into.is_empty() {
-            return Some(());
-        }
-        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: into.len() };
-        // SAFETY: the kernel writes into the buffer only, as many bytes as it has, and checks the
-        // other address itself.
-        let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-        (usize::try_from(read) == Ok(into.len())).then_some(())
-    }
-}
-
-impl OwnMemory {
-    /// Does the kernel allow it? Filters of system calls in containers may forbid it.
-    pub(super) fn is_readable() -> bool {
-        let known = MaybeUninit::new(0x5a5a_u64);
-        OwnMemory.word(known.as_ptr() as u64) == Some(0x5a5a)
+        own_memory::read(address, into).then_some(())
     }
 }
 
@@ -156,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_gives_no_value() {
-        assert!(OwnMemory::is_readable());
+        assert!(own_memory::is_readable());
         for address in [0, 8, 0x1234_5678, u64::MAX - 3, 1 << 47] {
             assert_eq!(OwnMemory.word(address), None, "{address:x}");
             assert_eq!(OwnMemory.text(address.wrapping_sub(64) & (u64::MAX >> 1), [40, 56]), None);

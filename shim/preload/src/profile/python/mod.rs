@@ -18,6 +18,8 @@ use layout::{FrameLayout, Instruction};
 use memory::{KeptMemory, OwnMemory, ReadableMemory};
 use wm_schema::profile::PythonPlace;
 
+use crate::process::own_memory;
+
 /// Longest line table that is read.
 const LINES: usize = 1 << 16;
 
@@ -68,7 +70,7 @@ impl Interpreter {
                 *word = OwnMemory.word(at).unwrap_or(0);
             });
         }
-        let layout = FrameLayout::of(minor, &words).filter(|_| OwnMemory::is_readable())?;
+        let layout = FrameLayout::of(minor, &words).filter(|_| own_memory::is_readable())?;
         let code = thread_state as *const () as u64;
         Some(Self { version: format!("3.{minor}"), code, thread_state, types, layout })
     }

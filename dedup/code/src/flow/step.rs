@@ -1,0 +1,438 @@
+//! The effect of one instruction on the values.
+
+use super::guards::PredicateGuard;
+use super::state::{MachineState, StatePlaces};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
+use crate::kernel::{KernelCode, ParameterBank};
+use crate::sass::{Action, MachineInstruction, Operand, Registers, Space};
+
+/// Parameters have no more bytes.
+const PARAMETERS: u32 = 1 << 15;
+
+/// The upper half of an address, if it is written into the code, is one of these.
+const LITERALS: std::ops::RangeInclusive<u32> = 1..=0x1_ffff;
+
+/// What the analysis knows beside the state at one place.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) values: Values,
+    pub(super) places: StatePlaces,
+    /// The memory of the block, as one value.
+    pub(super) shared: Id,
+    /// The thread's memory behind addresses that are not known, as one value.
+    pub(super) local: Id,
+    pub(super) parameters: ParameterBank,
+    /// One of all words of the parameters.
+    any: Id,
+    /// The places of instructions that the loader changes.
+    relocated: Vec<usize>,
+    /// The places behind calls, in rising order.
+    returns: Vec<usize>,
+    /// The guard of the instruction that is followed.
+    guard: Option<PredicateGuard>,
+}
+
+/// What an instruction does to memory that others see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemoryAccess {
+    /// It reads at this address.
+    Read(Id),
+    /// It writes this value at this address.
+    Write(Id, Id),
+    /// It reads, then writes.
+    Change(Id, Id),
+    /// Its effect is not known.
+    Unknown,
+}
+
+impl World {
+    pub(super) fn new(kernel: &KernelCode, places: StatePlaces, returns: Vec<usize>) -> World {
+        let begin = if kernel.sm >= 100 {
+            0x380
+        } else if kernel.sm >= 90 {
+            0x210
+        } else {
+            0x160
+        };
+        let none = ParameterBank { begin, bytes: 0, parameters: Vec::new() };
+        let parameters = kernel.parameters.clone().unwrap_or(none);
+        let mut values = Values::new();
+        let words = parameters.bytes.min(PARAMETERS).div_ceil(8) as u16;
+        let any = if words == 0 { NUMBER } else { values.any_of(0..words) };
+        let mut relocated: Vec<usize> =
+            kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
+        relocated.sort_unstable();
+        World {
+            values,
+            places,
+            shared: NUMBER,
+            local: NUMBER,
+            parameters,
+            any,
+            relocated,
+            returns,
+            guard: None,
+        }
+    }
+
+    /// Changes the state as the instruction at this byte does.
+    pub(super) fn step(
+        &mut self,
+        at: usize,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        self.guard = PredicateGuard::of(one);
+        let access = self.follow(at, one, state);
+        state.guards.end(one);
+        self.guard = None;
+        access
+    }
+
+    fn follow(
+        &mut self,
+        at: usize,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        let moved = self.relocated.binary_search(&at).is_ok();
+        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
+        {
+            return (one.action != Action::Jump).then_some(MemoryAccess::Unknown);
+        }
+        self.stack(one, state);
+        match one.action {
+            Action::Nothing | Action::Jump => None,
+            Action::Number if is_window(one) => self.put(one, state, [WINDOW; 4]),
+            Action::Number => self.put(one, state, [NUMBER; 4]),
+            Action::Load(space) => self.load(space, one, state),
+            Action::Store(space) => self.store(space, one, state),
+            Action::Atomic(space) => self.atomic(space, one, state),
+            Action::ToShared => {
+                let address = self.address(one, state);
+                self.shared = self.values.join(self.shared, MEMORY);
+                Some(MemoryAccess::Read(address))
+            }
+            Action::TensorLoad => {
+                self.shared = self.values.join(self.shared, MEMORY);
+                Some(MemoryAccess::Read(self.address(one, state)))
+            }
+            Action::TensorStore => Some(MemoryAccess::Unknown),
+            _ => {
+                let words = std::array::from_fn(|word| self.result(one, word, state, moved));
+                self.put(one, state, words)
+            }
+        }
+    }
+
+    /// One word of the result of arithmetic.
+    fn result(&mut self, one: &MachineInstruction, word: usize, state: &MachineState, moved: bool) -> Id {
+        if word >= usize::from(one.destination.count) {
+            return NUMBER;
+        }
+        let [a, b, c] = one.sources;
+        match one.action {
+            Action::Choice | Action::Constant => {
+                let mut chosen = None;
+                for source in one.sources.iter().filter(|source| **source != Operand::None) {
+                    let value = self.word(source, word, state, moved);
+                    chosen = Some(chosen.map_or(value, |other| self.values.join(other, value)));
+                }
+                chosen.unwrap_or(NUMBER)
+            }
+            Action::Sum => {
+                let terms = [a, b, c].map(|source| self.term(&source, word, state, moved));
+                self.total(terms)
+            }
+            Action::Product => {
+                let factors = match (is_one(&a), is_one(&b)) {
+                    (true, _) => [NUMBER, self.term(&b, 0, state, moved)],
+                    (_, true) => [self.term(&a, 0, state, moved), NUMBER],
+                    _ if is_zero(&a) || is_zero(&b) => [NUMBER; 2],
+                    _ => [a, b].map(|source| self.factor(&source, state, moved)),
+                };
+                let term = self.term(&c, word, state, moved);
+                self.total([factors[0], factors[1], term])
+            }
+            Action::ShiftedSum => {
+                let shifted = [a, c].map(|source| self.factor(&source, state, moved));
+                let term = self.term(&b, word, state, moved);
+                self.total([shifted[0], shifted[1], term])
+            }
+            Action::Bits if is_small(one) => NUMBER,
+            _ => {
+                let parts = [a, b, c].map(|source| self.factor(&source, state, moved));
+                self.total(parts)
+            }
+        }
+    }
+
+    fn total(&mut self, terms: [Id; 3]) -> Id {
+        let sum = self.values.add(terms[0], terms[1]);
+        self.values.add(sum, terms[2])
+    }
+
+    /// A summand; a negated one is no base.
+    fn term(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
+        let value = self.word(source, word, state, moved);
+        match source {
+            Operand::Registers(_, true) | Operand::Constant { negated: true, .. } => {
+                self.values.offset(value)
+            }
+            _ => value,
+        }
+    }
+
+    /// All words of a source, as something that is no base.
+    fn factor(&mut self, source: &Operand, state: &MachineState, moved: bool) -> Id {
+        let count = match source {
+            Operand::Registers(registers, _) => registers.count,
+            Operand::Constant { words, .. } => *words,
+            _ => 1,
+        };
+        let mut all = NUMBER;
+        for word in 0..usize::from(count) {
+            let value = self.word(source, word, state, moved);
+            let value = self.values.offset(value);
+            all = self.values.add(all, value);
+        }
+        all
+    }
+
+    /// One word of a source.
+    fn word(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
+        match *source {
+            Operand::None => NUMBER,
+            Operand::Registers(registers, _) => self.register(registers, word, state),
+            Operand::Immediate(_) if moved => VARIABLE,
+            Operand::Immediate(number) => {
+                let plain = if LITERALS.contains(&number) { LITERAL } else { NUMBER };
+                self.place(number as usize).map_or(plain, |place| self.values.word(place))
+            }
+            Operand::Wide if moved => VARIABLE,
+            Operand::Wide => LITERAL,
+            Operand::Constant { bank, offset, words, index, .. } => {
+                if word >= usize::from(words) {
+                    return NUMBER;
+                }
+                self.constant(bank, offset + 4 * word as u32, index.count > 0)
+            }
+        }
+    }
+
+    /// What a call through registers may call.
+    pub(super) fn target(&self, one: &MachineInstruction, state: &MachineState) -> Id {
+        let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
+        if low == high { low } else { UNKNOWN }
+    }
+
+    /// The place behind a call, as a word.
+    pub(super) fn place(&self, at: usize) -> Option<u16> {
+        let index = self.returns.binary_search(&at).ok()?;
+        PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
+    }
+
+    pub(super) fn register(&self, registers: Registers, word: usize, state: &MachineState) -> Id {
+        if word >= usize::from(registers.count) {
+            return NUMBER;
+        }
+        let number = usize::from(registers.first) + word;
+        let place = self.places.register(registers.file, number);
+        self.guard.and_then(|guard| state.guards.value(place, guard)).unwrap_or(state.values[place])
+    }
+
+    /// A word of a bank of constants.
+    fn constant(&mut self, bank: u8, offset: u32, indexed: bool) -> Id {
+        let ParameterBank { begin, bytes, .. } = self.parameters;
+        match bank {
+            0 if indexed => self.any,
+            0 if offset < begin => {
+                if is_size(begin, offset) {
+                    NUMBER
+                } else {
+                    WINDOW
+                }
+            }
+            0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
+            0 => UNKNOWN,
+            // The compiler's own constants.
+            2 => LITERAL,
+            // The program's: the host may have put pointers there.
+            3 => MEMORY,
+            4 => VARIABLE,
+            _ => UNKNOWN,
+        }
+    }
+
+    /// Writes the result. An instruction with a guard may leave the old values.
+    fn put(
+        &mut self,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+        words: [Id; 4],
+    ) -> Option<MemoryAccess> {
+        for (word, number) in one.destination.iter().enumerate() {
+            let place = self.places.register(one.destination.file, number);
+            let value = words[word.min(3)];
+            let Some(old) = state.values.get_mut(place) else { continue };
+            state.guards.write(place, self.guard, value);
+            *old = if one.fields.guarded() { self.values.join(*old, value) } else { value };
+        }
+        None
+    }
+
+    /// The address in memory: the sum of its registers.
+    fn address(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
+        let mut sum = NUMBER;
+        for registers in one.address {
+            for word in 0..usize::from(registers.count) {
+                let value = self.register(registers, word, state);
+                sum = self.values.add(sum, value);
+                let value = self.values.get(value);
+                // An address that is written into the code counts as one that was loaded.
+                if word == 1 && value.literal && !value.has_base() {
+                    sum = self.values.join(sum, MEMORY);
+                }
+            }
+        }
+        sum
+    }
+
+    fn load(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        if space == Space::Local {
+            let words = std::array::from_fn(|word| self.local_word(one, word, state));
+            return self.put(one, state, words);
+        }
+        if space == Space::Shared {
+            return self.put(one, state, [self.shared; 4]);
+        }
+        let address = self.address(one, state);
+        let loaded = self.loaded(address, state);
+        self.put(one, state, [loaded; 4]);
+        Some(MemoryAccess::Read(address))
+    }
+
+    /// What a load from this address may give. If the address may be a window on other memory,
+    /// that is the block's or the thread's, or the parameters.
+    fn loaded(&mut self, address: Id, state: &MachineState) -> Id {
+        if self.values.get(address).has_base() {
+            return MEMORY;
+        }
+        let mut all = [MEMORY, self.shared, self.local, self.any]
+            .into_iter()
+            .fold(MEMORY, |all, one| self.values.join(all, one));
+        for slot in self.places.slots() {
+            all = self.values.join(all, state.values[slot]);
+        }
+        all
+    }
+
+    fn store(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        let data = self.data(one, state);
+        match space {
+            Space::Shared => {
+                self.shared = self.values.join(self.shared, data);
+                None
+            }
+            Space::Local => {
+                self.store_local(one, state);
+                None
+            }
+            Space::Global | Space::Generic => {
+                let address = self.address(one, state);
+                self.stored(address, data);
+                Some(self.written(address, data, MemoryAccess::Write))
+            }
+        }
+    }
+
+    /// If the address of the block's or the thread's memory is stored where all see it, loads of it
+    /// would later give values that nothing knows of.
+    fn written(&self, address: Id, data: Id, access: fn(Id, Id) -> MemoryAccess) -> MemoryAccess {
+        if self.values.get(data).window { MemoryAccess::Unknown } else { access(address, data) }
+    }
+
+    /// A store behind an address that may be a window on the block's or the thread's memory.
+    fn stored(&mut self, address: Id, data: Id) {
+        if !self.values.get(address).has_base() {
+            self.shared = self.values.join(self.shared, data);
+            self.local = self.values.join(self.local, data);
+        }
+    }
+
+    /// What is stored, all words of it together.
+    fn data(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
+        let mut all = NUMBER;
+        for source in &one.sources {
+            let Operand::Registers(registers, _) = *source else { continue };
+            for word in 0..usize::from(registers.count) {
+                let value = self.register(registers, word, state);
+                all = self.values.join(all, value);
+            }
+        }
+        all
+    }
+
+    fn atomic(
+        &mut self,
+        space: Space,
+        one: &MachineInstruction,
+        state: &mut MachineState,
+    ) -> Option<MemoryAccess> {
+        let data = self.data(one, state);
+        if space == Space::Shared {
+            self.shared = self.values.join(self.shared, data);
+            return self.put(one, state, [self.shared; 4]);
+        }
+        let address = self.address(one, state);
+        self.stored(address, data);
+        let loaded = self.loaded(address, state);
+        self.put(one, state, [loaded; 4]);
+        Some(self.written(address, data, MemoryAccess::Change))
+    }
+}
+
+fn is_one(source: &Operand) -> bool {
+    *source == Operand::Immediate(1)
+}
+
+pub(super) fn is_zero(source: &Operand) -> bool {
+    match source {
+        Operand::Registers(registers, _) => registers.count == 0,
+        Operand::Immediate(number) => *number == 0,
+        _ => false,
+    }
+}
+
+/// A mask of few low bits: what remains is less than the distance between two allocations, so that
+/// it is no base, nor does the base depend on it.
+fn is_small(one: &MachineInstruction) -> bool {
+    let and = one.fields.bits(72, 8) == 0xc0;
+    and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
+}
+
+/// A special register with the place of the block's or the thread's memory.
+fn is_window(one: &MachineInstruction) -> bool {
+    let register = one.fields.bits(72, 8);
+    matches!(one.name, "S2R" | "S2UR" | "CS2R") && matches!(register, 0x2e..=0x30 | 0x34)
+}
+
+/// Of the driver's constants before the parameters: the sizes of block and grid, the first stack
+/// pointer, and the descriptor of global memory. Others may be places of memory.
+fn is_size(begin: u32, offset: u32) -> bool {
+    match begin {
+        0x380.. => (0x358..0x380).contains(&offset),
+        0x210.. => offset < 0x18 || matches!(offset, 0x28 | 0x208 | 0x20c),
+        _ => offset < 0x18 || matches!(offset, 0x28 | 0x118 | 0x11c),
+    }
+}
