@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use wm_driver::Device;
 use wm_memory::{Manager, MoveRefusal};
 
+use super::devices::{drain, give_back, rest_of};
 use super::files::{CameBack, FileProgress, StoredPause, Transferring, WantedMemory};
 use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
-use super::work::{drain, give_back, rest_of};
 use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::registry;

@@ -2,21 +2,10 @@
 
 use wm_abi::CUdevice;
 
-use super::outcome::{PauseError, PauseExtent, TurnEvents};
-use super::plan::{DEADLINE, PauseGoal, PausePhase};
-use super::{PausedParts, Pauses, work};
-
-/// How a process stands that others take turns with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TurnState {
-    pub(crate) phase: PausePhase,
-    /// It is paused, or is being paused, for another process.
-    pub(crate) is_for_others: bool,
-    /// A step is under way, or is to come.
-    pub(crate) is_working: bool,
-    /// A resume has left memory on the host.
-    pub(crate) has_rest: bool,
-}
+use super::devices::rest_of;
+use super::outcome::{PauseError, PauseExtent, TurnEvents, TurnState};
+use super::plan::{DEADLINE, PauseGoal};
+use super::{PausedParts, Pauses};
 
 impl Pauses {
     /// Another subsystem hears of pauses for other processes. To be called before the first one.
@@ -59,6 +48,6 @@ impl Pauses {
     /// Bytes that have left a device and not come back.
     pub(crate) fn away_bytes(&self, device: CUdevice) -> u64 {
         let left = self.lock().left.clone();
-        work::rest_of(left.iter().filter(|left| left.device == device))
+        rest_of(left.iter().filter(|left| left.device == device))
     }
 }

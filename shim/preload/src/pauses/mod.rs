@@ -15,6 +15,7 @@
 //! * At exit the gate opens without a wait. Where memory is in files, the first call that needs it
 //!   brings it back. A forked child passes the gate anyway.
 
+mod devices;
 mod files;
 mod filing;
 mod for_others;
@@ -41,9 +42,8 @@ use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
 pub(crate) use files::FileFailure;
 use files::{FileProgress, StoredPause};
-pub(crate) use for_others::TurnState;
 use outcome::{LeftBlocks, PauseExtent, Paused, Pausing, Resumed, merged};
-pub(crate) use outcome::{PauseError, TurnEvents};
+pub(crate) use outcome::{PauseError, TurnEvents, TurnState};
 use plan::{Course, PauseGoal, PauseStep};
 pub(crate) use plan::{DEADLINE, PausePhase};
 

@@ -11,7 +11,7 @@ use wm_memory::{Block, Manager, MoveOrder, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
 use super::files::{FileFailure, StoredPause};
-use super::plan::MovableBlock;
+use super::plan::{MovableBlock, PausePhase};
 use crate::moves::Migrations;
 
 /// How much memory leaves in a pause.
@@ -42,6 +42,18 @@ pub(crate) struct TurnEvents {
 impl TurnEvents {
     pub(super) const NONE: Self =
         Self { gave: |_, _| {}, moved: |_| {}, has_more_room: || false, ended: || {} };
+}
+
+/// How a process stands that others take turns with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TurnState {
+    pub(crate) phase: PausePhase,
+    /// It is paused, or is being paused, for another process.
+    pub(crate) is_for_others: bool,
+    /// A step is under way, or is to come.
+    pub(crate) is_working: bool,
+    /// A resume has left memory on the host.
+    pub(crate) has_rest: bool,
 }
 
 /// Why a process was not paused. Nothing has changed then.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 
+use super::devices::{drain, give_back, rest_of};
 use super::files::FileProgress;
 use super::outcome::{
     LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, movable, order,
@@ -15,9 +16,8 @@ use super::outcome::{
 use super::plan::{self, MovableBlock};
 use super::{filing, giving_way};
 use crate::gate::GATE;
-use crate::moves::paused::Undrained;
 use crate::moves::{Migrations, pin_reason};
-use crate::{physical, process, registry};
+use crate::{process, registry};
 
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(
@@ -81,11 +81,6 @@ fn await_work(moves: &Migrations, deadline: Instant, is_for_files: bool) -> Resu
     drain(moves, deadline)
 }
 
-/// Waits until work of all devices has ended.
-pub(super) fn drain(moves: &Migrations, deadline: Instant) -> Result<(), PauseError> {
-    registry::all().try_for_each(|manager| moves.drain(manager, deadline)).map_err(undrained)
-}
-
 /// What has left comes back if not all of it can leave.
 fn leave_extent(moves: &Migrations, extent: &PauseExtent, events: &TurnEvents) -> Result<Paused, PauseError> {
     let mut paused = Paused::default();
@@ -108,25 +103,8 @@ fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseErr
     Ok(())
 }
 
-/// What was left behind goes to the driver, and idle memory of the device.
-pub(super) fn give_back() {
-    for manager in registry::all() {
-        physical::cache().give_back(manager, Tier::Device, u64::MAX);
-        manager.relieve(u64::MAX);
-    }
-}
-
 fn may_leave(manager: &Manager<Device>) -> bool {
     manager.settings().overflow.contains(&Tier::Host)
-}
-
-fn undrained(why: Undrained) -> PauseError {
-    match why {
-        Undrained::Late { is_held: true } => PauseError::Held,
-        Undrained::Late { is_held: false } => PauseError::Busy,
-        Undrained::Exiting => PauseError::Exiting,
-        Undrained::Unknown(code) => PauseError::Unknown(code),
-    }
 }
 
 /// All that can leaves a device.
@@ -202,15 +180,6 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
     });
     let nothing = || Resumed { rest: rest_of(&pausing.left), ..Resumed::default() };
     came.flatten().unwrap_or_else(|| Resumed { left: pausing.left.clone(), ..nothing() })
-}
-
-/// Bytes of these blocks on the host.
-pub(super) fn rest_of<'a>(left: impl IntoIterator<Item = &'a LeftBlocks>) -> u64 {
-    let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
-        let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
-        blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
-    };
-    left.into_iter().map(of_device).sum()
 }
 
 fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
