@@ -212,6 +212,20 @@ mod tests {
         })
     }
 
+    /// Hazard (silent degradation): a process that gives way is asked to pause, and part of its
+    /// memory stays.
+    #[test]
+    fn the_rest_leaves_if_that_is_asked_for_while_a_part_does() {
+        let mut course = Course::default();
+        assert!(course.ask_more());
+        assert_eq!(course.next(), PauseStep::Pause);
+        assert!(!course.ask_more(), "a thread is at work");
+        course.ended(true);
+        assert_eq!((course.next(), course.shown()), (PauseStep::LeaveMore, PausePhase::Pausing));
+        course.ended(true);
+        assert_eq!((course.next(), course.shown()), (PauseStep::End, PausePhase::Paused));
+    }
+
     proptest! {
         #[test]
         fn every_byte_leaves_once_and_in_order(blocks in blocks()) {
