@@ -5,7 +5,7 @@
 
 Prints a table, and a line RESULT with JSON. Times are seconds, beside the bytes over the link as a plain copy of the same tensors to and
 from pinned memory carries them, measured in the same process. Rows: the first pause; a resume; the second pause, nothing written; the
-third, with a tenth of the tensors written; and the driver's own checkpoint (cuCheckpointProcess) of a process without wmshim that holds
+third, with a tenth of the tensors written; with --to DIR one to files in that folder, which should be on a local disk; and the driver's own checkpoint (cuCheckpointProcess) of a process without wmshim that holds
 the same. `used` is what nvidia-smi says of the whole GPU. A CUDA graph that was captured before the first pause is launched after each
 resume.
 """
@@ -131,6 +131,7 @@ def by_driver(gib):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=int, default=16)
+    parser.add_argument("--to", metavar="DIR", help="pause to files in this folder, too, after the others")
     parser.add_argument("--hold", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -175,6 +176,17 @@ def main():
         timed(wmshim.resume)
         told = wmshim.stats()["pause"]
         row("resume", told["resume_s"], back, left=told["left_bytes"] >> 20)
+        graph.replay()
+        launches += 1
+        bad += wrong(torch, tensors, turns) + int((counter != launches).sum())
+    if options.to:
+        whole = timed(lambda: wmshim.pause(60, to=options.to))
+        told = wmshim.stats()["pause"]
+        rate = told["file_bytes"] / told["pause_s"] / 1e9
+        row("pause to files", told["pause_s"], out, whole_s=round(whole, 3), gb_a_second=round(rate, 2))
+        timed(wmshim.resume)
+        told = wmshim.stats()["pause"]
+        row("resume from files", told["resume_s"], back, left=told["left_bytes"] >> 20)
         graph.replay()
         launches += 1
         bad += wrong(torch, tensors, turns) + int((counter != launches).sum())

@@ -92,7 +92,7 @@ impl Device {
         copied.map(|()| read)
     }
 
-    fn stream_for_copies(&self, way: LinkWay, context: CUcontext) -> Result<CUstream> {
+    pub(crate) fn stream_for_copies(&self, way: LinkWay, context: CUcontext) -> Result<CUstream> {
         let streams = self.copy_streams().of(way);
         if let Some(stream) = streams.of(context) {
             return Ok(stream);

@@ -39,6 +39,7 @@ mod recording;
 pub mod search;
 pub mod share;
 mod spares;
+pub mod staging;
 pub mod streams;
 pub mod table;
 pub mod thread;

@@ -174,8 +174,13 @@ extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int 
  * CUDA_ERROR_NOT_READY: work or a call did not end, as where a stream waits for the host. CUDA_ERROR_NOT_PERMITTED: something
  * relies on where all memory is (`wmctl stats` says what), or the calling thread is inside a CUDA call.
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: during a capture. CUDA_ERROR_OUT_OF_MEMORY: the host has no room.
- * CUDA_ERROR_NOT_INITIALIZED: no CUDA call was made yet, or this is a forked child. CUDA_ERROR_DEINITIALIZED: the process exits. */
+ * CUDA_ERROR_NOT_INITIALIZED: no CUDA call was made yet, or this is a forked child. CUDA_ERROR_DEINITIALIZED: the process exits.
+ *
+ * pause_to writes the memory to files in a folder, which have no names, and gives host memory back, too. CUDA_ERROR_OPERATING_SYSTEM:
+ * the folder cannot be written; CUDA_ERROR_OUT_OF_MEMORY: it has no room. A resume waits then while neither the device nor the
+ * host has room, and returns CUDA_ERROR_OPERATING_SYSTEM, with the process paused, where a file cannot be read. */
 extern WMSHIM_WEAK int wmshim_pause(unsigned int milliseconds);
+extern WMSHIM_WEAK int wmshim_pause_to(const char *folder, unsigned int milliseconds);
 extern WMSHIM_WEAK int wmshim_resume(void);
 
 /* A line of the program's own, such as "step 12", beside its memory over time: in the black box of the process, which keeps the

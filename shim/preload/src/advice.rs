@@ -123,7 +123,7 @@ fn within_block(manager: &Manager<Device>, address: u64, size: usize) -> Option<
 fn code(refusal: WhyNot) -> CUresult {
     match refusal {
         WhyNot::Off | WhyNot::Pinned(_) => CUresult::NOT_PERMITTED,
-        WhyNot::Crowded => CUresult::NOT_READY,
+        WhyNot::Crowded | WhyNot::Paused => CUresult::NOT_READY,
         WhyNot::Refused(stays) => code_of_move(stays),
     }
 }

@@ -3,8 +3,10 @@
 //! The calls of C wait for the thread that pauses and resumes; those of the socket answer at once,
 //! and the client asks again.
 
-use std::ffi::c_uint;
+use std::ffi::{CStr, OsStr, c_char, c_uint};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use wm_abi::CUresult;
@@ -12,19 +14,35 @@ use wm_driver::thread::{KernelThread, Uncancelled};
 use wm_schema as schema;
 
 use crate::gate::GATE;
-use crate::pauses::{DEADLINE, PauseError, Pauses};
+use crate::pauses::{DEADLINE, FileFailure, PauseError, Pauses};
 use crate::process::{self, preserve_errno};
 use crate::subsystems::PROCESS;
 
 /// `int wmshim_pause(unsigned int milliseconds)`.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_pause(milliseconds: c_uint) -> CUresult {
-    safely(|| {
-        let asker = Some(KernelThread::current());
-        let deadline = if milliseconds == 0 { DEADLINE } else { Duration::from_millis(milliseconds.into()) };
-        Pauses::pause(PROCESS.paused_parts(), deadline, asker)?;
-        PROCESS.pauses.wait()
-    })
+    safely(|| pause_here(None, milliseconds))
+}
+
+/// `int wmshim_pause_to(const char *folder, unsigned int milliseconds)`.
+///
+/// # Safety
+/// A string that ends with 0, or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn wmshim_pause_to(folder: *const c_char, milliseconds: c_uint) -> CUresult {
+    if folder.is_null() {
+        return CUresult::INVALID_VALUE;
+    }
+    // SAFETY: the caller's string, not null.
+    let folder = OsStr::from_bytes(unsafe { CStr::from_ptr(folder) }.to_bytes());
+    safely(|| pause_here(Some(folder.into()), milliseconds))
+}
+
+fn pause_here(folder: Option<PathBuf>, milliseconds: c_uint) -> Result<(), PauseError> {
+    let asker = Some(KernelThread::current());
+    let deadline = if milliseconds == 0 { DEADLINE } else { Duration::from_millis(milliseconds.into()) };
+    Pauses::pause_to(PROCESS.paused_parts(), folder, deadline, asker)?;
+    PROCESS.pauses.wait()
 }
 
 /// `int wmshim_resume(void)`.
@@ -32,15 +50,17 @@ extern "C" fn wmshim_pause(milliseconds: c_uint) -> CUresult {
 extern "C" fn wmshim_resume() -> CUresult {
     safely(|| {
         Pauses::resume(PROCESS.paused_parts())?;
-        // Why an earlier pause failed is not the answer.
-        let _failure = PROCESS.pauses.wait();
-        Ok(())
+        match PROCESS.pauses.wait() {
+            Err(unread @ PauseError::Unread(_)) => Err(unread),
+            // Why an earlier pause failed is not the answer.
+            _ => Ok(()),
+        }
     })
 }
 
 /// A client's request for a pause.
-pub(crate) fn pause(deadline: Option<Duration>) -> schema::PauseAnswer {
-    let asked = Pauses::pause(PROCESS.paused_parts(), deadline.unwrap_or(DEADLINE), None);
+pub(crate) fn pause(folder: Option<PathBuf>, deadline: Option<Duration>) -> schema::PauseAnswer {
+    let asked = Pauses::pause_to(PROCESS.paused_parts(), folder, deadline.unwrap_or(DEADLINE), None);
     answer(asked)
 }
 
@@ -67,6 +87,11 @@ fn code(error: PauseError) -> CUresult {
     match error {
         PauseError::Off | PauseError::NoHost => CUresult::NOT_SUPPORTED,
         PauseError::Exiting => CUresult::DEINITIALIZED,
+        PauseError::Files(FileFailure::Full) => CUresult::OUT_OF_MEMORY,
+        PauseError::Files(FileFailure::System(_)) | PauseError::Unread(_) => CUresult::OPERATING_SYSTEM,
+        PauseError::Files(FileFailure::Copy(code)) => code,
+        PauseError::Files(FileFailure::Exiting) => CUresult::DEINITIALIZED,
+        PauseError::NoRoom => CUresult::NOT_READY,
         PauseError::Inside | PauseError::Pinned(_) => CUresult::NOT_PERMITTED,
         PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
         PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,

@@ -5,7 +5,6 @@
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +16,7 @@ use wm_schema as schema;
 use crate::black_box::{self, ProcessFacts};
 use crate::control::{self, StepCaller};
 use crate::counters::COUNTERS;
-use crate::endpoint::{ChangeRequest, EndpointSettings, Source};
+use crate::endpoint::{ChangeRequest, EndpointSettings, PauseRequest, Source};
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
@@ -78,8 +77,8 @@ impl Source for ProcessReport {
         })
     }
 
-    fn pause(&self, deadline: Option<Duration>) -> Value {
-        value(&pause_calls::pause(deadline))
+    fn pause(&self, pause: PauseRequest) -> Value {
+        value(&pause_calls::pause(pause.folder, pause.deadline))
     }
 
     fn resume(&self) -> Value {

@@ -38,6 +38,12 @@ pub struct PauseStats {
     pub out_bytes: u64,
     /// Those of them that were not copied, because the host still had them.
     pub clean_bytes: u64,
+    /// Those of them that lie in files.
+    pub file_bytes: u64,
+    /// While files are written or read: bytes so far.
+    pub done_bytes: u64,
+    /// The same, of all.
+    pub whole_bytes: u64,
     /// Bytes that came back in the last resume.
     pub in_bytes: u64,
     /// Bytes that it left on the host, since the device had no room.

@@ -9,6 +9,7 @@
  *   pause resume the calls' answers                  stats        the shim's figures
  *   touch        another thread fills all with the next word, and waits for the GPU
  *   touched      has it ended?                       join         waits until it has
+ *   use I        fills block I again, by a kernel    at I         its address
  *   check        is every word the last one? 1
  *   hold         a stream waits for the host         release      until now
  *   graph        captures a kernel on the first block   replay    launches it, and waits
@@ -44,6 +45,13 @@ enum { MIB = 1 << 20, BLOCKS = 5, MOST_THREADS = 8, NON_BLOCKING = 1, MOST = 32,
 
 static const struct property WANTED = { .type = 1, .handle_types = DESCRIPTOR, .location = { DEVICE, 0 } };
 static const struct access FULL = { { DEVICE, 0 }, READWRITE };
+
+/* To files in PAUSE_DIR, if that is set. */
+static int pause_here(void)
+{
+    const char *folder = getenv("PAUSE_DIR");
+    return folder ? wmshim_pause_to(folder, 0) : wmshim_pause(0);
+}
 
 /* Memory in which all words are equal. */
 struct block {
@@ -184,7 +192,7 @@ static void all_threads(char **argument)
     for (size_t i = 0; i < threads; i++)
         pthread_create(&workers[i], NULL, work, (void *)i);
     for (; done < pauses && tries < 20 * pauses; tries++) {
-        int answer = wmshim_pause(0);
+        int answer = pause_here();
         /* While a thread captures, the process cannot be paused. */
         if (answer != CUDA_SUCCESS && answer != 900) {
             fprintf(stderr, "the pause is answered with %d\n", answer);
@@ -247,6 +255,13 @@ static int block(size_t bytes)
     CUdeviceptr address;
     MUST(cuMemAlloc_v2(&address, bytes));
     return add(address, bytes);
+}
+
+static int use(unsigned index)
+{
+    MUST(fill_by_kernel(blocks[index].address, blocks[index].bytes, blocks[index].word, NULL));
+    MUST(cuCtxSynchronize());
+    return 0;
 }
 
 static void *ask(void *argument)
@@ -349,13 +364,15 @@ static int obey(const char *word, unsigned number)
     if (!strcmp(word, "piece"))
         return add(make_mapped(), PIECE);
     if (!strcmp(word, "pause"))
-        return wmshim_pause(0);
+        return pause_here();
     if (!strcmp(word, "resume"))
         return wmshim_resume();
     if (!strcmp(word, "touch"))
         return start(touch);
     if (!strcmp(word, "ask"))
         return asked = (size_t)number * MIB, start(ask);
+    if (!strcmp(word, "use"))
+        return use(number);
     if (!strcmp(word, "touched"))
         return __atomic_load_n(&is_touched, __ATOMIC_SEQ_CST);
     if (!strcmp(word, "join"))
@@ -390,7 +407,9 @@ static void serve(void)
         number = 0;
         if (sscanf(line, "%63s %u", word, &number) < 1)
             continue;
-        if (!strcmp(word, "stats"))
+        if (!strcmp(word, "at"))
+            printf("%llu\n", (unsigned long long)blocks[number].address);
+        else if (!strcmp(word, "stats"))
             puts(wmshim_stats_json());
         else if (!strcmp(word, "fork"))
             fork_child();

@@ -12,6 +12,7 @@ pub mod elf;
 pub mod host;
 pub mod limited;
 pub mod matrix;
+pub mod paused;
 pub mod places;
 pub mod podman;
 pub mod processor;

@@ -3,11 +3,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hazards::{Host, Outcome, Scratch, c, driver, host, places};
+use hazards::paused::{PATIENCE, Served, paused};
+use hazards::{Outcome, Scratch};
 use serde_json::Value;
 
 const ON: (&str, &str) = ("WMSHIM_PAUSE", "on");
@@ -15,104 +14,6 @@ const AUTO: (&str, &str) = ("WMSHIM_PAUSE", "auto");
 
 /// Codes of the driver.
 const NOT_SUPPORTED: i64 = 801;
-
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn text(path: &Path) -> String {
-    path.to_str().expect("a readable path").to_owned()
-}
-
-fn program(scratch: &Scratch) -> PathBuf {
-    let include = c::flag("-I", &places::workspace("shim/preload/include"));
-    c::program(scratch, "paused", &[&include, &text(&places::shim())])
-}
-
-fn paused(scratch: &Scratch, arguments: &[&str], variables: &[(&str, &str)]) -> Host {
-    let image = text(&places::workspace("kernels/compiled/diagnostics.ptx"));
-    let host = Host::shimmed(program(scratch), scratch, &driver::simulated(scratch));
-    let host = host.args([image.as_str()]).args(arguments);
-    variables.iter().fold(host, |host, (name, value)| host.env(name, value))
-}
-
-/// `paused serve`, which obeys a word at a time.
-struct Served {
-    child: Option<Child>,
-    words: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    socket: PathBuf,
-}
-
-impl Served {
-    fn start(scratch: &Scratch, variables: &[(&str, &str)]) -> Self {
-        let mut child = paused(scratch, &["serve"], variables).start();
-        let words = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let socket = scratch.path().join("stats").join(format!("{}.sock", child.id()));
-        Self { child: Some(child), words, answers, socket }
-    }
-
-    fn tell(&mut self, words: &str) {
-        writeln!(self.words, "{words}").expect("the program listens");
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("the program answers");
-        line.trim().to_owned()
-    }
-
-    fn say(&mut self, words: &str) -> i64 {
-        self.tell(words);
-        let answer = self.hear();
-        answer.parse().unwrap_or_else(|_| panic!("{words}: {answer:?}"))
-    }
-
-    fn stats(&mut self) -> Value {
-        self.tell("stats");
-        serde_json::from_str(&self.hear()).expect("JSON")
-    }
-
-    /// Its state, and the bytes that are on the device and on the host.
-    fn place(&mut self) -> (String, u64, u64) {
-        let stats = self.stats();
-        let on =
-            |tier: &str| stats["devices"][0]["memory"][tier]["live_bytes"].as_u64().expect("bytes") >> 20;
-        (stats["pause"]["state"].as_str().unwrap_or("off").to_owned(), on("device"), on("host"))
-    }
-
-    /// The answer of the socket.
-    fn ask(&self, request: &str) -> Value {
-        ask(&self.socket, request)
-    }
-
-    /// Asks through the socket, and waits until nothing is under way.
-    fn request(&self, request: &str) -> Value {
-        let begin = Instant::now();
-        let mut answer = self.ask(request);
-        while matches!(answer["pause"]["state"].as_str(), Some("pausing" | "resuming")) {
-            assert!(begin.elapsed() < PATIENCE, "{answer}");
-            std::thread::sleep(Duration::from_millis(2));
-            answer = self.ask("pause_state");
-        }
-        answer
-    }
-
-    fn end(mut self) -> String {
-        self.tell("exit");
-        let output = host::watched(self.child.take().expect("it has not ended"));
-        assert!(output.status.success(), "{}", host::said(&output));
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    }
-}
-
-fn ask(socket: &Path, request: &str) -> Value {
-    let mut stream = UnixStream::connect(socket).expect("the socket answers");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-    writeln!(stream, "{request}").expect("the endpoint listens");
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).expect("an answer");
-    serde_json::from_str(&line).expect("JSON")
-}
 
 fn figures(outcome: &Outcome) -> Value {
     let line = outcome.expect_success().lines().last().expect("a line");
@@ -206,7 +107,7 @@ fn what_was_not_written_since_is_not_copied_again() {
 fn another_process_may_have_the_device() {
     let scratch = Scratch::new();
     let other = Scratch::new();
-    let shared = text(&scratch.path().join("machine"));
+    let shared = scratch.path().join("machine").to_string_lossy().into_owned();
     let machine = [ON, ("SIMCUDA_MEMORY", "128MiB"), ("SIMCUDA_SHARED", &shared), ("WMSHIM_HEADROOM", "0")];
     let mut first = Served::start(&scratch, &machine);
     assert_eq!(first.say("block 96"), 1);

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
 use hazards::{Host, Scratch, c, driver, host, places};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Longest wait for anything that must happen, on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
@@ -404,6 +404,49 @@ fn one_that_an_operator_has_paused_takes_no_turn() {
         programs[0].once();
         programs[0].place() == (96, 0)
     });
+    assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+}
+
+/// The same for a pause to files. Memory of one that gave way stays on the host, though.
+#[test]
+fn one_that_an_operator_has_paused_to_files_takes_no_turn() {
+    let machine = Machine::new();
+    let pause = json!({ "request": "pause", "to": machine.scratch.folder("away") }).to_string();
+    let mut programs = machine.with(&[96, 96]);
+    assert!(programs[0].place().1 > 0, "it gave way");
+    for in_files in [0, 96 << 20] {
+        programs[0].ask(&pause);
+        until("all is away", || {
+            let pause = programs[0].ask("pause_state")["pause"].clone();
+            pause["state"] == "paused" && pause["file_bytes"] == in_files && programs[0].place().0 == 0
+        });
+        programs[0].tell("once");
+        until("its call waits", || programs[0].ask("pause_state")["pause"]["is_awaited"] == true);
+        programs[1].once();
+        assert_eq!(programs[1].place(), (96, 0));
+        assert_eq!(programs[0].ask("stats")["turn"]["state"], "paused");
+        programs[0].ask("resume");
+        assert!(programs[0].hear().parse::<i64>().is_ok_and(|milliseconds| milliseconds >= 0));
+        until("it has its memory back", || {
+            programs[0].once();
+            programs[0].place() == (96, 0)
+        });
+    }
+    // The next pause for another process is not to files.
+    programs[1].once();
+    assert!(programs[0].place().1 > 0);
+    assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+}
+
+/// One that is detached while it is away has its memory back with its next call.
+#[test]
+fn one_that_is_detached_while_it_is_away_asks_all_the_same() {
+    let machine = Machine::new();
+    let mut programs = machine.with(&[96, 96]);
+    assert!(programs[0].place().1 > 0, "it gave way");
+    let made = programs[0].ask("detach");
+    assert_eq!(made["detached"], true, "{made}");
+    assert!(programs[0].once() < Duration::from_secs(20), "not by the thread's next look");
     assert!(programs.iter_mut().all(|program| program.say("check") == 1));
 }
 

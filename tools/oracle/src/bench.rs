@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::moves;
+use crate::partners::Partners;
 use crate::pauses;
 use crate::program::Program;
 use crate::relays::{self, Machines};
@@ -60,11 +61,19 @@ pub(crate) struct Bench {
     pub(crate) timed: bool,
     /// The library makes copies over several links.
     pub(crate) relays: Option<Arc<Machines>>,
-    /// Calls that the library makes on a sibling fail now and then.
+    /// Calls that the library makes on a sibling, or to move memory, fail now and then.
     pub(crate) failing: bool,
+    /// Other processes compete for the device's memory.
+    pub(crate) partners: bool,
 }
 
 impl Bench {
+    /// Partners of a process that `command` starts to run a program, if there are to be any.
+    pub(crate) fn partners(&self, side: Side, command: &mut Command, first: &Program) -> Option<Partners> {
+        let driver = self.simulated.as_ref().filter(|_| self.partners && side == Side::Library)?;
+        Some(Partners::beside(command, driver, first))
+    }
+
     /// A process that runs programs, this one first.
     pub(crate) fn command(&self, side: Side, first: &Program) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "oracle".into()));
@@ -110,6 +119,9 @@ impl Bench {
                 }
                 if self.limits_change {
                     command.arg("--limits");
+                }
+                if self.failing && (self.moves || self.pauses) {
+                    moves::let_fail(&mut command, first);
                 }
             }
         }

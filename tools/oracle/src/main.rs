@@ -24,6 +24,7 @@ mod mapped;
 mod model;
 mod moves;
 mod outcome;
+mod partners;
 mod pauses;
 mod process;
 mod program;
@@ -113,7 +114,8 @@ struct Options {
     /// it takes none
     #[arg(long)]
     relays: bool,
-    /// With --relays on the simulated driver, let calls fail that the library makes on a sibling
+    /// On the simulated driver, let calls fail that the library makes: with --relays those on a
+    /// sibling, with --moves or --pauses those that move memory
     #[arg(long)]
     failing: bool,
     /// Let the library move memory: one program a process, in half of the device memory that it
@@ -131,6 +133,10 @@ struct Options {
     /// With --moves, let a thread limit, trim, detach and attach the process at random moments
     #[arg(long, requires = "moves", conflicts_with = "timed")]
     limits: bool,
+    /// With --moves or --pauses on the simulated driver, let other processes take the device's
+    /// memory, and kill them at random moments
+    #[arg(long, requires = "simulated")]
+    partners: bool,
     /// Draw programs that keep no order between streams, to check that they are found
     #[arg(long)]
     lawless: bool,
@@ -182,14 +188,18 @@ enum Command {
     /// Runs programs of standard input, a line each
     #[command(hide = true)]
     Child(child::Arguments),
+    /// Takes memory beside a process of the library's, until it is killed
+    #[command(hide = true)]
+    Partner(partners::Arguments),
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let Some(Command::Child(arguments)) = &options.command {
-        return ended(child::main(arguments).map(|()| true));
-    }
-    ended(options.run())
+    ended(match &options.command {
+        Some(Command::Child(arguments)) => child::main(arguments).map(|()| true),
+        Some(Command::Partner(arguments)) => partners::main(arguments).map(|()| true),
+        None => options.run(),
+    })
 }
 
 /// The exit status: 0 if all is right, 1 for a fault, 2 if the run failed.
@@ -319,6 +329,7 @@ impl Options {
             delays: self.seed,
             copies: self.copies,
             failing: self.failing,
+            partners: self.partners && (self.moves || self.pauses),
             moves: self.moves,
             pauses: self.pauses,
             limits_change: self.limits,

@@ -4,6 +4,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use random::{Choices, Random};
+
 use crate::model::Model;
 use crate::program::Program;
 
@@ -18,11 +20,15 @@ pub(crate) const RUNS: usize = 6;
 /// The least room that a program gets.
 const LEAST: u64 = 8 << 20;
 
+/// Calls that fail in a process, and among how many of each function.
+const FAILURES: usize = 12;
+const MOST_CALLS: usize = 300;
+
 /// The time of each step; of several runs the shortest.
 pub(crate) type Times = Vec<Duration>;
 
 /// The most bytes that a program holds at once.
-fn peak(program: &Program) -> u64 {
+pub(crate) fn peak(program: &Program) -> u64 {
     let mut model = Model::new(&program.shape);
     let held = program.steps.iter().map(|step| {
         // An illegal program runs only at the user's explicit request.
@@ -38,6 +44,16 @@ pub(crate) fn furnish(command: &mut Command, program: &Program) {
     command.args(["--moves"]).envs([("WMSHIM_MIGRATE", "on"), ("WMSHIM_HEADROOM", "0")]);
     // A size without a unit is none.
     command.env("WMSHIM_DEVICE_LIMIT", format!("{room}B"));
+}
+
+/// Calls that the library makes to move memory fail now and then. A program that makes none of
+/// them itself has the answers of the driver alone. `cuMemCreate` is not among them: where it fails
+/// on the host, memory is out by definition. Nor are copies, which programs make.
+pub(crate) fn let_fail(command: &mut Command, program: &Program) {
+    const CALLS: [&str; 3] = ["cuMemMap", "cuMemSetAccess", "cuMemUnmap"];
+    let mut random = Random::with_seed(program.seed ^ 0x6661_696c);
+    let mut one = || format!("{}:{}", CALLS[random.below(CALLS.len())], 1 + random.below(MOST_CALLS));
+    command.env("SIMCUDA_FAIL", (0..FAILURES).map(|_| one()).collect::<Vec<_>>().join(","));
 }
 
 /// The shorter time of each step.

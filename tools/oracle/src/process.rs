@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result};
 use crate::bench::{Bench, Side};
 use crate::end::End;
 use crate::outcome::{Outcome, Run, Stay};
+use crate::partners::Partners;
 use crate::program::Program;
 
 /// A running process.
@@ -25,6 +26,7 @@ pub(crate) struct Process {
     words: Option<JoinHandle<String>>,
     /// How long it may be silent. It limits the time of each step itself.
     patience: Duration,
+    _partners: Option<Partners>,
 }
 
 /// How often the deadline of the whole run is checked.
@@ -33,12 +35,14 @@ const GLANCE: Duration = Duration::from_millis(100);
 impl Process {
     /// A process that runs programs, this one first.
     pub(crate) fn start(bench: &Bench, side: Side, first: &Program) -> Result<Self> {
-        let mut child = bench.command(side, first).spawn()?;
+        let mut command = bench.command(side, first);
+        let partners = bench.partners(side, &mut command, first);
+        let mut child = command.spawn()?;
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (output, errors) = output.zip(errors).context("no pipe")?;
         let words = Some(std::thread::spawn(move || last_words(errors)));
         let patience = bench.limits.of(side) * 8 + Duration::from_secs(30);
-        Ok(Self { child, input, lines: lines(output), words, patience })
+        Ok(Self { child, input, lines: lines(output), words, patience, _partners: partners })
     }
 
     /// Runs a program, until a time at most.

@@ -204,6 +204,19 @@ fn the_library_with_pauses() {
     }
 }
 
+/// Hazard (wrong result): pauses, limits, detaches and attaches meet at random moments, while
+/// processes that take the device's memory are killed.
+#[test]
+fn all_changes_at_once_beside_partners_that_are_killed() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    let common = ["--pauses", "--partners", "--programs", "8", "--library", &library];
+    for arguments in [&["--seed", "7600", "--moves", "--limits"][..], &["--seed", "7700"]] {
+        let document = clean(&[arguments, &common].concat());
+        assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
+    }
+}
+
 /// Hazard: a run in which nothing moves ends as a success.
 #[test]
 fn a_run_without_moves_is_an_error() {

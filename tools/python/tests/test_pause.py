@@ -15,6 +15,7 @@ STAND_IN = """
 const char *wmshim_version(void) { return "0.1.0"; }
 static int is_paused, pauses;
 int wmshim_pause(unsigned milliseconds) { return ++pauses == 3 ? 600 : (is_paused = milliseconds, 0); }
+int wmshim_pause_to(const char *folder, unsigned milliseconds) { return folder[0] == '/' ? (is_paused = 7, 0) : 304; }
 int wmshim_resume(void) { is_paused = 0; return 0; }
 int state(void) { return is_paused; }
 """
@@ -34,6 +35,12 @@ except KeyError:
 try:
     with wmshim.paused():
         print("not reached")
+except wmshim.AdviceError as error:
+    print(error.code, error)
+with wmshim.paused(to="/tmp"):
+    print(state())
+try:
+    wmshim.pause(to="there")
 except wmshim.AdviceError as error:
     print(error.code, error)
 """
@@ -59,6 +66,8 @@ class PauseTest(unittest.TestCase):
         lines = done.stdout.splitlines()
         self.assertEqual(lines[:3], ["500", "10000", "0"], done.stdout)
         self.assertRegex(lines[3], "600.*NOT_READY.*waits? for the host")
+        self.assertEqual(lines[4], "7", done.stdout)
+        self.assertRegex(lines[5], "304.*files cannot be written")
 
 
 if __name__ == "__main__":

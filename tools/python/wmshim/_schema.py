@@ -271,6 +271,9 @@ class PauseStats(TypedDict, total=False):
     resume_s: float
     out_bytes: int
     clean_bytes: int
+    file_bytes: int
+    done_bytes: int
+    whole_bytes: int
     in_bytes: int
     left_bytes: int
     stayed_bytes: int

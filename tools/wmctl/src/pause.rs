@@ -5,7 +5,10 @@
 //! leaves it on its way. A name stands for all programs of that name, which are asked together, so
 //! that ranks of one job do not wait for each other.
 
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
@@ -26,8 +29,8 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct PauseArguments {
     #[command(flatten)]
     program: NamedPrograms,
-    /// Where its device memory goes
-    #[arg(long, value_name = "PLACE", default_value = "host")]
+    /// Where its memory goes: `host`, or a folder for files that have no names
+    #[arg(long, value_name = "host|DIR", default_value = "host")]
     to: PausePlace,
     /// How long calls and work that are under way may take to end [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = stats::interval)]
@@ -51,10 +54,24 @@ struct NamedPrograms {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[derive(Debug, Clone)]
 enum PausePlace {
-    /// Pinned memory of the host
+    /// Pinned memory of the host.
     Host,
+    /// Files in a folder, by its absolute path.
+    Folder(PathBuf),
+}
+
+impl FromStr for PausePlace {
+    type Err = std::io::Error;
+
+    /// A relative folder is one of the caller's, and the program has another one.
+    fn from_str(text: &str) -> std::io::Result<Self> {
+        match text {
+            "host" => Ok(Self::Host),
+            folder => std::path::absolute(folder).map(Self::Folder),
+        }
+    }
 }
 
 /// The wanted end of a request.
@@ -62,6 +79,35 @@ enum PausePlace {
 enum RequestedState {
     Paused,
     Running,
+}
+
+/// What was said of a program on its way.
+#[derive(Debug, Default)]
+struct ShownProgress {
+    /// The last line has no end yet.
+    is_open: bool,
+    problem: Option<String>,
+}
+
+impl ShownProgress {
+    /// Bytes of files so far, for a person at a terminal, and what a resume waits for.
+    fn show(&mut self, pid: u32, pause: &PauseStats) {
+        if pause.whole_bytes > 0 && std::io::stderr().is_terminal() {
+            eprint!("\rprocess {pid}: {} of {} ", bytes(pause.done_bytes), bytes(pause.whole_bytes));
+            self.is_open = true;
+        }
+        if pause.state == "resuming" && pause.problem.is_some() && pause.problem != self.problem {
+            self.end();
+            self.problem.clone_from(&pause.problem);
+            eprintln!("wmctl: process {pid}: {}", human::shown(self.problem.as_deref().unwrap_or_default()));
+        }
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            eprintln!();
+        }
+    }
 }
 
 /// One process, and what became of the request.
@@ -76,8 +122,10 @@ struct AskedProcess {
 /// # Errors
 /// No such program. One that refuses is said, and the code is 1.
 pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
-    let PausePlace::Host = arguments.to;
     let mut request = json!({ "request": "pause" });
+    if let PausePlace::Folder(folder) = &arguments.to {
+        request["to"] = json!(folder.to_str().context("the folder's name is no text")?);
+    }
     if let Some(deadline) = arguments.deadline {
         request["deadline_s"] = json!(deadline.as_secs_f64());
     }
@@ -138,12 +186,15 @@ impl AskedProcess {
         let before = state(endpoint, &json!({ "request": "pause_state" }));
         let was_there = before.is_ok_and(|before| goal.is_reached(&before.pause));
         let mut answer = state(endpoint, request);
+        let mut progress = ShownProgress::default();
         while let Ok(told) = &answer
             && matches!(told.pause.state.as_str(), "pausing" | "resuming")
         {
+            progress.show(endpoint.pid, &told.pause);
             thread::sleep(LOOK);
             answer = state(endpoint, &json!({ "request": "pause_state" }));
         }
+        progress.end();
         Self { pid: endpoint.pid, was_there, answer }
     }
 

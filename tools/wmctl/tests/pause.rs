@@ -54,6 +54,30 @@ fn a_program_is_paused_and_resumed_by_its_number() {
     assert_eq!(program.end("exit"), "");
 }
 
+/// A relative folder is the caller's, and the program has another one.
+#[test]
+fn a_program_is_paused_to_a_folder_of_the_callers() {
+    let scratch = hazards::Scratch::new();
+    let program = program(&scratch, &[ON]);
+    let pid = program.id().to_string();
+    let own = support::Scratch::new("pause-to");
+    let in_folder = |arguments: &[&str]| {
+        let mut command = wmctl(&own);
+        command.args(arguments).env("WMSHIM_STATS_DIR", program.statistics()).current_dir(scratch.path());
+        command.output().expect("it ran")
+    };
+    let output = in_folder(&["pause", &pid, "--to", "missing"]);
+    let text = stderr(&output);
+    assert!(output.status.code() == Some(1) && text.contains("files in the folder"), "{text}");
+    scratch.folder("away");
+    let output = in_folder(&["pause", &pid, "--to", "away"]);
+    let text = stdout(&output);
+    assert!(text.starts_with(&format!("process {pid} is paused: 8.0 MiB to files in ")), "{text}");
+    assert!(said(&program, &["stats", &pid]).contains("8.0 MiB to files"));
+    assert!(said(&program, &["resume", &pid]).contains("runs: 8.0 MiB back in "));
+    assert_eq!(program.end("exit"), "");
+}
+
 #[test]
 fn a_name_stands_for_all_programs_of_that_name() {
     let scratches = [(); 3].map(|()| hazards::Scratch::new());
@@ -93,7 +117,7 @@ fn what_cannot_be_paused_is_an_error_that_says_why() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(stderr(&output).contains(part), "{arguments:?}: {}", stderr(&output));
     }
-    let wrong = run(&program, &["pause", &pid, "--to", "moon"]);
+    let wrong = run(&program, &["pause", &pid, "--deadline", "moon"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
     drop(program.end("exit"));
 }

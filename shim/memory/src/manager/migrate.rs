@@ -262,8 +262,8 @@ impl<G: Gpu> Manager<G> {
         // No access of a piece is more than the program granted.
         let full = if swap.handle.adopted { MappedAccess::Alone } else { MappedAccess::Full };
         let access = if swap.handle.foreign { MappedAccess::Reading } else { full };
-        let old = Mappable { handle: swap.handle.raw, access };
-        let new = Mappable { handle: spare, access: full };
+        let old = (!swap.handle.away).then_some(Mappable { handle: swap.handle.raw, access });
+        let new = Some(Mappable { handle: spare, access: full });
         match self.remap(&Remap { places: &places, bytes, old, new }) {
             Ok(()) => Ok(self.finish(&swap, built)),
             Err(RemapFailure::Undone(code)) => self.undo(&swap, &built, code.into()),

@@ -6,6 +6,7 @@
 
 mod adopted;
 mod allocate;
+pub(crate) mod away;
 pub(crate) mod backing;
 mod borders;
 mod events;

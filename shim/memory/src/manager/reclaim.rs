@@ -32,6 +32,12 @@ impl<G: Gpu> Manager<G> {
         self.relieve_tier(Tier::Device, bytes)
     }
 
+    /// The same of all other tiers.
+    pub fn give_back_elsewhere(&self) -> u64 {
+        let tiers = self.rules.settings.overflow.iter().filter(|tier| **tier != Tier::Device);
+        tiers.map(|tier| self.relieve_tier(*tier, u64::MAX)).sum()
+    }
+
     /// The same of any tier.
     pub(super) fn relieve_tier(&self, tier: Tier, bytes: u64) -> u64 {
         let before = self.lock().holdings.held().on(tier);
@@ -179,6 +185,7 @@ impl State {
         let used = self.counters.overflows + self.moves.out_bytes;
         match self.holdings.ledger.handles().idle_bytes().elsewhere() {
             0 => 0,
+            idle if !self.limits.keeps_idle => idle,
             idle => self.pool.keep_elsewhere.excess(idle, used, now),
         }
     }

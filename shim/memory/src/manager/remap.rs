@@ -45,8 +45,9 @@ pub(super) struct Remap<'a> {
     /// First addresses of whole mappings of the old memory. The last is changed last.
     pub(super) places: &'a [u64],
     pub(super) bytes: u64,
-    pub(super) old: Mappable,
-    pub(super) new: Mappable,
+    /// `None`: nothing is mapped there.
+    pub(super) old: Option<Mappable>,
+    pub(super) new: Option<Mappable>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,11 +68,13 @@ struct MappedPlace {
 impl MappedPlace {
     /// One step after the other until a handle is mapped with its access; goes on where an earlier
     /// try failed.
-    fn lead_to<G: Gpu>(&mut self, gpu: &G, wanted: Mappable) -> Result<()> {
-        if self.mapped.is_some_and(|mapped| !wanted.can_come_from(mapped)) {
+    fn lead_to<G: Gpu>(&mut self, gpu: &G, wanted: Option<Mappable>) -> Result<()> {
+        let comes_from = |mapped| wanted.is_some_and(|wanted| wanted.can_come_from(mapped));
+        if self.mapped.is_some_and(|mapped| !comes_from(mapped)) {
             gpu.unmap(self.address, self.bytes)?;
             self.mapped = None;
         }
+        let Some(wanted) = wanted else { return Ok(()) };
         if self.mapped.is_none() {
             gpu.map(self.address, self.bytes, wanted.handle)?;
             self.mapped = Some(wanted);
@@ -87,11 +90,8 @@ impl MappedPlace {
 
 impl Remap<'_> {
     pub(super) fn carry_out<G: Gpu>(&self, gpu: &G) -> std::result::Result<(), RemapFailure> {
-        let begin = |address: &u64| MappedPlace {
-            address: *address,
-            bytes: self.bytes as usize,
-            mapped: Some(self.old),
-        };
+        let begin =
+            |address: &u64| MappedPlace { address: *address, bytes: self.bytes as usize, mapped: self.old };
         let mut places: Vec<MappedPlace> = self.places.iter().map(begin).collect();
         for index in 0..places.len() {
             if let Err(code) = places[index].lead_to(gpu, self.new) {

@@ -137,14 +137,15 @@ impl<G: Gpu> Manager<G> {
             Mappable { handle: handle.raw, access: MappedAccess::Full },
             Mappable { handle: new, access: MappedAccess::Reading },
         );
+        let (old, new) = (Some(old), Some(new));
         self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
     }
 
     /// The way back. Memory that is mapped for reading everywhere is told as lost where it fails:
     /// others have not got it, but here it cannot be written.
     fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
-        let [old, new] =
-            [MappedAccess::Reading, MappedAccess::Full].map(|access| Mappable { handle: handle.raw, access });
+        let [old, new] = [MappedAccess::Reading, MappedAccess::Full]
+            .map(|access| Some(Mappable { handle: handle.raw, access }));
         let remap = Remap { places: &handle.places(), bytes: handle.bytes(), old, new };
         let tries = (0..super::remap::TRIES).map(|_| self.remap(&remap));
         let mut failure = None;

@@ -166,7 +166,7 @@ impl<G: Gpu> Manager<G> {
         let (handles, _change) = self.begin_mapping_change(handover, until)?;
         for (index, handle) in handles.iter().enumerate() {
             let [old, new] = [MappedAccess::WithCpu, MappedAccess::Full]
-                .map(|access| Mappable { handle: handle.raw, access });
+                .map(|access| Some(Mappable { handle: handle.raw, access }));
             let (places, bytes) = (&[handle.range.start][..], handle.bytes());
             let refusal = match self.remap(&Remap { places, bytes, old, new }) {
                 Ok(()) => continue,

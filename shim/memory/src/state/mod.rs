@@ -5,6 +5,7 @@
 //! drafted, and comes back with its commit or its rollback.
 
 mod adopted;
+mod away;
 pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
@@ -81,6 +82,8 @@ pub(crate) struct State {
     /// Pieces that may move.
     pub(crate) adopted: AdoptedPieces,
     pub(crate) limits: DeviceLimits,
+    /// Bytes of pieces that have no memory now, and count as the host's.
+    away_pieces: u64,
 }
 
 impl State {

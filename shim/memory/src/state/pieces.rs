@@ -49,10 +49,12 @@ impl State {
     /// Blocks and pieces together.
     pub(crate) fn together(&self) -> Together {
         let PieceBytes { held, physical } = self.pieces;
+        let mut reserved = self.holdings.held().plus(physical);
+        reserved.host = reserved.host.saturating_sub(self.away_pieces);
         Together {
             live: self.program.live().now.plus(held),
             live_peaks: self.program.peaks(&held).with_pieces,
-            reserved: self.holdings.held().plus(physical),
+            reserved,
             reserved_peaks: self.holdings.peaks(&physical).with_pieces,
         }
     }

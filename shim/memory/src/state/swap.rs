@@ -49,11 +49,13 @@ pub(crate) type TakenFingerprints = HashMap<KeptNumber, Vec<KeyedFingerprint>>;
 #[derive(Debug)]
 pub(crate) struct Swap {
     pub(crate) handle: OccupiedHandle,
-    to: Tier,
+    pub(super) to: Tier,
     /// `None`: it is to be made.
-    spare: Option<TakenHandle>,
+    pub(super) spare: Option<TakenHandle>,
+    /// The handle gets no memory: see [`super::away`].
+    pub(super) is_away: bool,
     /// The ranges whose bytes the spare is to have, by address.
-    occupied: Vec<Range<u64>>,
+    pub(super) occupied: Vec<Range<u64>>,
     /// Those of them to copy: the spare may have the others.
     pub(crate) parts: Vec<Range<u64>>,
     /// Steps that unmap the spare where it would come to be mapped twice. They come first.
@@ -90,7 +92,7 @@ impl Swap {
 
     /// Does the spare stay mapped where it was filled?
     pub(crate) fn stays_staged(&self) -> bool {
-        self.to != Tier::Device
+        self.to != Tier::Device && !self.is_away
     }
 
     /// The extent in which the spare is filled otherwise.
@@ -126,6 +128,9 @@ impl State {
             return Err(MoveRefusal::Busy);
         }
         let handle = self.occupied_handle(address)?;
+        if handle.away {
+            return Err(MoveRefusal::Unfit);
+        }
         let parts = self.holdings.ledger.occupied_parts(&handle.range);
         if handle.foreign || order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
             return Err(MoveRefusal::Shared);
@@ -144,27 +149,7 @@ impl State {
         rules: &Rules,
         taken: &TakenFingerprints,
     ) -> Result<Swap, MoveRefusal> {
-        if handle.adopted && matches!(to, Tier::Peer(_)) {
-            return Err(MoveRefusal::Unfit);
-        }
-        match self.stay_in(&handle.range) {
-            Some(Stay::OnDevice) if to != Tier::Device => return Err(MoveRefusal::Pinned),
-            // No other device was given the place of memory that processes share.
-            Some(Stay::InPlace) if !handle.foreign => return Err(MoveRefusal::InPlace),
-            _ => {}
-        }
-        if self.in_graphs.overlaps(&handle.range) {
-            return Err(MoveRefusal::InGraph);
-        }
-        if self.unified.may_be_on_cpu(&handle.range) {
-            return Err(MoveRefusal::OnCpu);
-        }
-        // A handle that is held moves already: two ranges of a swap may name it.
-        if self.holdings.ledger.is_held(handle.key)
-            || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle))
-        {
-            return Err(MoveRefusal::InUse);
-        }
+        self.may_change(&handle, to)?;
         let chosen = spare(&self.facts(), &handle, to, room, rules)?;
         let occupied = joined(parts);
         let parts = match chosen {
@@ -187,7 +172,33 @@ impl State {
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        Ok(Swap { handle, to, spare, occupied, parts, unmap_first })
+        Ok(Swap { handle, to, spare, is_away: false, occupied, parts, unmap_first })
+    }
+
+    /// Nothing is in the way of other memory for a handle.
+    pub(super) fn may_change(&mut self, handle: &OccupiedHandle, to: Tier) -> Result<(), MoveRefusal> {
+        if handle.adopted && matches!(to, Tier::Peer(_)) {
+            return Err(MoveRefusal::Unfit);
+        }
+        match self.stay_in(&handle.range) {
+            Some(Stay::OnDevice) if to != Tier::Device => return Err(MoveRefusal::Pinned),
+            // No other device was given the place of memory that processes share.
+            Some(Stay::InPlace) if !handle.foreign => return Err(MoveRefusal::InPlace),
+            _ => {}
+        }
+        if self.in_graphs.overlaps(&handle.range) {
+            return Err(MoveRefusal::InGraph);
+        }
+        if self.unified.may_be_on_cpu(&handle.range) {
+            return Err(MoveRefusal::OnCpu);
+        }
+        // A handle that is held moves already: two ranges of a swap may name it.
+        if self.holdings.ledger.is_held(handle.key)
+            || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(handle))
+        {
+            return Err(MoveRefusal::InUse);
+        }
+        Ok(())
     }
 
     /// The ranges of `parts` of a handle that its spare does not have yet.
@@ -226,7 +237,7 @@ impl State {
 
     /// The handle at an address. The blocks of it in the free cache become free first: they are not
     /// worth a copy.
-    fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, MoveRefusal> {
+    pub(super) fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, MoveRefusal> {
         let handle = self.holdings.ledger.occupied_handle(address).ok_or(MoveRefusal::NoBlock)?;
         if !self.program.has_cached(&handle.range) {
             return Ok(handle);
@@ -259,6 +270,7 @@ impl State {
             self.holdings.ledger.stage(spare, Some(base));
         }
         let former = self.holdings.ledger.swap(swap.handle.key, spare);
+        let former = self.commit_away(swap, former);
         if let (FormerMemory::Idle(idle), Tier::Host, Tier::Device) = (former, swap.handle.tier, swap.to) {
             let within = swap.parts.iter().map(|part| part.start - range.start..part.end - range.start);
             self.holdings.ledger.keep(idle, swap.handle.key, within.collect());
@@ -273,6 +285,7 @@ impl State {
         let copied = swap.copied();
         let occupied: u64 = swap.occupied.iter().map(|part| part.end - part.start).sum();
         let clean = occupied.saturating_sub(copied);
+        self.count_away(swap);
         let foreign = match former {
             FormerMemory::Foreign(raw) => Some(give_up(raw)),
             FormerMemory::Idle(_) | FormerMemory::None => None,

@@ -12,6 +12,7 @@ use wm_schema as schema;
 use wm_schema::size::rounded;
 
 use super::step::{STEP, StepCaller, answer, note_overflow, of_device, terms};
+use crate::gate::GATE;
 use crate::moves::StepEnd;
 use crate::subsystems::PROCESS;
 use crate::{black_box, physical, process, registry, settings};
@@ -27,7 +28,8 @@ pub(super) fn detach(caller: StepCaller) -> schema::ProcessChange {
     let until = Instant::now() + STEP;
     turn_off();
     let shared = PROCESS.sharing.end_step(WHY, until);
-    let mut goes_on = shared > 0;
+    // In a paused process nothing is made private before it is resumed.
+    let mut goes_on = shared > 0 && !GATE.is_kept();
     let answer = answer(|manager, limit| {
         let end = leave(manager, until, caller);
         goes_on |= end.goes_on;
@@ -68,6 +70,7 @@ fn leave(manager: &'static Manager<Device>, until: Instant, caller: StepCaller) 
     let give_back = |bytes| physical::give_back(manager, bytes);
     let mut end = PROCESS.moves.step_home(manager, &terms(until, caller, &give_back));
     end.given += give_back(u64::MAX);
+    manager.give_back_elsewhere();
     note_overflow(&end);
     end
 }

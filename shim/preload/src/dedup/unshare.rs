@@ -68,7 +68,8 @@ impl Sharing {
         }
         self.status.end(why);
         for block in self.blocks.shared() {
-            while block.is_shared() && !block.is_gone() && Instant::now() < until {
+            let goes_on = || block.is_shared() && !block.is_gone() && !GATE.is_kept();
+            while goes_on() && Instant::now() < until {
                 let step = GATE.with_quiesced(CLOSE, |_| block.unshare_some(Quiet::Look, HELD));
                 self.settle(&block);
                 match step {

@@ -40,13 +40,13 @@ mod tests;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crate::process::preserve_errno;
 pub(crate) use changes::{ChangeRequest, LimitRequest};
 use dump::Dumps;
 pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
+pub(crate) use request::PauseRequest;
 use server::EndpointServer;
 use signal::StatisticsSignal;
 use socket::BindError;
@@ -71,8 +71,8 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn blocks(&self) -> serde_json::Value;
     /// The settings in force.
     fn config(&self) -> serde_json::Value;
-    /// The process is to be paused: its state, at once. `deadline`: how long work may take to end.
-    fn pause(&self, deadline: Option<Duration>) -> serde_json::Value;
+    /// The process is to be paused: its state, at once.
+    fn pause(&self, pause: PauseRequest) -> serde_json::Value;
     /// The same for the end of a pause.
     fn resume(&self) -> serde_json::Value;
     /// Whether the process is paused.

@@ -27,22 +27,30 @@ const REQUESTS: [(&str, EndpointRequest); 8] = [
     ("config", EndpointRequest::Config),
     ("dump", EndpointRequest::Dump),
     ("final", EndpointRequest::Final),
-    ("pause", EndpointRequest::Pause(None)),
+    ("pause", EndpointRequest::Pause(PauseRequest { deadline: None, folder: None })),
     ("resume", EndpointRequest::Resume),
     ("pause_state", EndpointRequest::PauseState),
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EndpointRequest {
     Stats,
     Blocks,
     Config,
     Dump,
     Final,
-    /// With the time that work may take to end.
-    Pause(Option<Duration>),
+    Pause(PauseRequest),
     Resume,
     PauseState,
+}
+
+/// A client's pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PauseRequest {
+    /// The time that work may take to end.
+    pub(crate) deadline: Option<Duration>,
+    /// Where memory goes, as the process finds it; `None`: to the host.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// When to answer.
@@ -66,6 +74,8 @@ pub(super) enum RequestError {
     Unknown(String),
     #[error(transparent)]
     Change(#[from] ChangeError),
+    #[error("\"to\" is an absolute path of a folder")]
+    Folder,
     #[error("the request is longer than {LINE_LIMIT} bytes")]
     TooLong,
     #[error("too many clients wait for the end of this process")]
@@ -88,11 +98,22 @@ pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, RequestError> {
     let text = std::str::from_utf8(line).map_err(|_| RequestError::NotText)?.trim();
     let value = if text.starts_with('{') { serde_json::from_str(text)? } else { json!({ "request": text }) };
     let word = value.get("request").and_then(Value::as_str).ok_or(RequestError::NoRequest)?;
-    let known = REQUESTS.iter().find(|(name, _)| *name == word).map(|(_, request)| *request);
+    let known = REQUESTS.into_iter().find(|(name, _)| *name == word).map(|(_, request)| request);
     match known.ok_or_else(|| RequestError::Unknown(shortened(word)))? {
-        EndpointRequest::Pause(_) => Ok(EndpointRequest::Pause(deadline_of(&value))),
+        EndpointRequest::Pause(_) => Ok(EndpointRequest::Pause(pause_of(&value)?)),
         request => Ok(request),
     }
+}
+
+/// `deadline_s` and `to` of a request. A relative folder is one of the process's own, which the
+/// client does not know.
+fn pause_of(request: &Value) -> Result<PauseRequest, RequestError> {
+    let folder = match request.get("to") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(folder)) if folder.starts_with('/') => Some(PathBuf::from(folder)),
+        Some(_) => return Err(RequestError::Folder),
+    };
+    Ok(PauseRequest { deadline: deadline_of(request), folder })
 }
 
 /// `deadline_s` of a request.
@@ -143,7 +164,7 @@ fn guarded(request: EndpointRequest, source: &dyn Source, dumps: &mut Dumps) -> 
         EndpointRequest::Stats | EndpointRequest::Final => Ok(source.stats()),
         EndpointRequest::Blocks => Ok(source.blocks()),
         EndpointRequest::Config => Ok(source.config()),
-        EndpointRequest::Pause(deadline) => Ok(source.pause(deadline)),
+        EndpointRequest::Pause(pause) => Ok(source.pause(pause)),
         EndpointRequest::Resume => Ok(source.resume()),
         EndpointRequest::PauseState => Ok(source.pause_state()),
         EndpointRequest::Dump => {

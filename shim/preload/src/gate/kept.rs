@@ -44,6 +44,17 @@ impl SubmissionGate {
         }
     }
 
+    /// Does the driver serve requests for memory, because the library is detached? The caller's
+    /// request waits first as long as the gate is kept closed.
+    #[inline]
+    pub(crate) fn lets_driver_allocate(&self) -> bool {
+        let is_detached = process::detached();
+        if is_detached {
+            self.await_resume();
+        }
+        is_detached
+    }
+
     /// Does a call of the program wait for the gate to open?
     pub(crate) fn is_awaited(&self) -> bool {
         self.gate.is_awaited()
@@ -72,11 +83,13 @@ impl SubmissionGate {
     }
 
     /// Runs `body` with the gate closed, and leaves it closed if that succeeds and the process does
-    /// not exit. `None`: the gate could not be closed by the deadline, since a call was being made;
-    /// or it is off, or kept closed already, or the thread is inside.
+    /// not exit; also then, if it `holds_at_exit`. `None`: the gate could not be closed by the
+    /// deadline, since a call was being made; or it is off, or kept closed already, or the thread
+    /// is inside.
     pub(crate) fn keep_closed<R, E>(
         &self,
         deadline: Instant,
+        holds_at_exit: bool,
         body: impl FnOnce() -> Result<R, E>,
     ) -> Option<Result<R, E>> {
         if !self.is_on() || self.is_inside() || self.is_kept() || process::forked() {
@@ -88,12 +101,13 @@ impl SubmissionGate {
             match self.gate.close(left()) {
                 Ok(closed) => {
                     let done = body();
-                    if done.is_ok() && !process::exiting() {
+                    let opens = || process::exiting() && !holds_at_exit;
+                    if done.is_ok() && !opens() {
                         self.kept.store(true, SeqCst);
                         closed.keep();
                         // The exit may have begun before the gate was kept closed, and has not
                         // opened it then.
-                        if process::exiting() {
+                        if opens() {
                             self.open_kept();
                         }
                     }
@@ -124,6 +138,17 @@ impl SubmissionGate {
         let _mover = Mover::begin(self);
         let _opened = OpensGate(self);
         body()
+    }
+
+    /// Runs `body` behind the gate that is kept closed, and opens it if `body` says so. A panic
+    /// leaves it closed.
+    pub(crate) fn open_if<R>(&self, body: impl FnOnce() -> (R, bool)) -> R {
+        let _mover = Mover::begin(self);
+        let (done, opens) = body();
+        if opens {
+            self.open_kept();
+        }
+        done
     }
 
     /// Opens it, if it is kept closed.
@@ -167,7 +192,7 @@ mod tests {
     fn closed_gate() -> SubmissionGate {
         let gate = SubmissionGate::new();
         gate.turn_on();
-        assert_eq!(gate.keep_closed(soon(), || Ok::<_, ()>(7)), Some(Ok(7)));
+        assert_eq!(gate.keep_closed(soon(), false, || Ok::<_, ()>(7)), Some(Ok(7)));
         gate
     }
 
@@ -178,7 +203,7 @@ mod tests {
         gate.tell_of_arrivals(|| {
             ARRIVED.fetch_add(1, SeqCst);
         });
-        assert!(gate.keep_closed(soon(), || Ok::<_, ()>(())).is_none(), "it is kept closed");
+        assert!(gate.keep_closed(soon(), false, || Ok::<_, ()>(())).is_none(), "it is kept closed");
         assert!(gate.with_quiesced(Duration::ZERO, |_| ()).is_none(), "and no other thread moves memory");
         thread::scope(|scope| {
             let call = scope.spawn(|| gate.pass(Passage::Pass, || CUresult::NOT_READY));
@@ -197,9 +222,9 @@ mod tests {
     #[test]
     fn after_a_failure_it_is_open() {
         let gate = SubmissionGate::new();
-        assert!(gate.keep_closed(soon(), || Ok::<_, ()>(())).is_none(), "it is off");
+        assert!(gate.keep_closed(soon(), false, || Ok::<_, ()>(())).is_none(), "it is off");
         gate.turn_on();
-        assert_eq!(gate.keep_closed(soon(), || Err::<(), _>("no room")), Some(Err("no room")));
+        assert_eq!(gate.keep_closed(soon(), false, || Err::<(), _>("no room")), Some(Err("no room")));
         assert_eq!(gate.pass(Passage::Pass, || CUresult::SUCCESS), CUresult::SUCCESS);
     }
 
@@ -208,10 +233,22 @@ mod tests {
         let gate = SubmissionGate::new();
         gate.turn_on();
         let code = gate.pass(Passage::Pass, || {
-            assert!(gate.keep_closed(soon(), || Ok::<_, ()>(())).is_none());
+            assert!(gate.keep_closed(soon(), false, || Ok::<_, ()>(())).is_none());
             CUresult::NOT_READY
         });
         assert_eq!(code, CUresult::NOT_READY);
+    }
+
+    /// Hazard (wrong result): a call passes whose memory is in files still.
+    #[test]
+    fn it_opens_where_the_body_says_so() {
+        let gate = closed_gate();
+        assert_eq!(gate.open_if(|| (1, false)), 1);
+        assert!(gate.is_kept());
+        let fails = std::panic::AssertUnwindSafe(|| gate.open_if(|| -> ((), bool) { panic!("a bug") }));
+        assert!(std::panic::catch_unwind(fails).is_err() && gate.is_kept());
+        assert_eq!(gate.open_if(|| (2, true)), 2);
+        assert_eq!(gate.pass(Passage::Pass, || CUresult::SUCCESS), CUresult::SUCCESS);
     }
 
     #[test]

@@ -91,6 +91,10 @@ impl Migrations {
         if !self.is_on() {
             return Some(WhyNot::Off);
         }
+        // Its memory has left the device, and the gate is another thread's.
+        if GATE.is_kept() {
+            return Some(WhyNot::Paused);
+        }
         pin_reason::of_process().map(WhyNot::Pinned)
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Migrations {
     is_on: AtomicBool,
     /// The library moves it by itself, and as the program advises (`WMSHIM_MIGRATE`).
     is_migrating: AtomicBool,
+    /// Pauses need the record of last uses, also while nothing else of the library works.
+    is_for_pauses: AtomicBool,
     last_use: LastUse,
     /// From the first block on that finds no room.
     predictor: Mutex<Option<Predictor>>,
@@ -81,6 +83,7 @@ impl Migrations {
         Self {
             is_on: AtomicBool::new(false),
             is_migrating: AtomicBool::new(false),
+            is_for_pauses: AtomicBool::new(false),
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
             is_moving: AtomicBool::new(false),
@@ -117,6 +120,7 @@ impl Migrations {
         }
         self.last_use.turn_on();
         self.is_migrating.store(is_migrating, Relaxed);
+        self.is_for_pauses.store(is_for_pauses, Relaxed);
         launches::subscribe(Subscriber::LastUse);
         events::subscribe(events);
     }
@@ -143,10 +147,13 @@ impl Migrations {
         self.is_migrating.load(Relaxed)
     }
 
-    /// Nothing moves by itself any more.
+    /// Nothing moves by itself any more. A process that can be paused goes on recording uses: the
+    /// next resume brings back first what was used last.
     pub(crate) fn rest(&self) {
         self.is_migrating.store(false, Relaxed);
-        launches::unsubscribe(Subscriber::LastUse);
+        if !self.is_for_pauses.load(Relaxed) {
+            launches::unsubscribe(Subscriber::LastUse);
+        }
         self.forget_predictor();
     }
 

@@ -59,7 +59,7 @@ impl Migrations {
     /// work has ended.
     pub(crate) fn move_paused(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) {
         self.load_code_now(manager);
-        if settings::load().kept_copies != KeepCopies::Off {
+        if settings::load().kept_copies != KeepCopies::Off && !process::detached() {
             manager.hold_elsewhere();
         }
         self.move_all(manager, ranges);

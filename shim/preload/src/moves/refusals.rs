@@ -15,11 +15,14 @@ pub(crate) enum WhyNot {
     Pinned(&'static str),
     /// Calls of other threads were being made for too long.
     Crowded,
+    /// The process is paused: its memory moves when it is resumed.
+    Paused,
     /// The manager's reasons, which it counts.
     Refused(MoveRefusal),
 }
 
 const CROWDED: &str = "calls that submit work were being made";
+const PAUSED: &str = "the process is paused: its memory moves when it is resumed";
 const OFF: &str = "WMSHIM_MIGRATE=off: it is not known which calls of the program use it";
 
 impl WhyNot {
@@ -29,6 +32,7 @@ impl WhyNot {
             Self::Off => OFF,
             Self::Pinned(why) => why,
             Self::Crowded => CROWDED,
+            Self::Paused => PAUSED,
             Self::Refused(refusal) => refusal.reason(),
         }
     }
@@ -58,7 +62,7 @@ impl RefusalLog {
         let reason = match refusal {
             WhyNot::Pinned(why) => why,
             WhyNot::Crowded => CROWDED,
-            WhyNot::Off | WhyNot::Refused(_) => return,
+            WhyNot::Off | WhyNot::Paused | WhyNot::Refused(_) => return,
         };
         if self.add(device, reason) == 1 {
             log::info!("device {device}: memory stays where it is: {reason}");

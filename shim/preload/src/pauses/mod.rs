@@ -8,23 +8,29 @@
 //! * A pause that fails changes nothing that the program sees: memory that had left comes back, and
 //!   the gate opens.
 //! * A resume never fails: what does not come back lies on the host, at its addresses, where the
-//!   GPU reads it.
+//!   GPU reads it. From files it waits for room, and stays paused while they cannot be read.
 //! * The thread that has asked for a pause is not held by it: a call of it that would wait resumes
 //!   the process. With `WMSHIM_PAUSE=auto` a call of any thread does.
 //! * No lock is held across a driver call, and none while memory moves.
-//! * At exit the gate opens without a wait; a forked child passes it anyway.
+//! * At exit the gate opens without a wait. Where memory is in files, the first call that needs it
+//!   brings it back. A forked child passes the gate anyway.
 
+mod devices;
+mod files;
+mod filing;
+mod for_others;
+mod from_files;
 mod giving_way;
 mod outcome;
 mod plan;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use wm_abi::CUdevice;
 use wm_driver::lock;
 use wm_driver::thread::{self, KernelThread};
 use wm_schema::PauseStats;
@@ -34,10 +40,16 @@ use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
+pub(crate) use files::FileFailure;
+use files::{FileProgress, StoredPause};
 use outcome::{LeftBlocks, PauseExtent, Paused, Pausing, Resumed, merged};
-pub(crate) use outcome::{PauseError, TurnEvents};
+pub(crate) use outcome::{PauseError, TurnEvents, TurnState};
 use plan::{Course, PauseGoal, PauseStep};
 pub(crate) use plan::{DEADLINE, PausePhase};
+
+/// How long the exit waits for files that are being written or read: they end at a chunk.
+const FILING: Duration = Duration::from_secs(3);
+const AWAITED: Duration = Duration::from_micros(200);
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -47,6 +59,11 @@ pub(crate) struct Pauses {
     /// Decided at load.
     is_on: AtomicBool,
     is_auto: AtomicBool,
+    /// Memory lies in files. Read at exit, which takes no lock.
+    holds_files: AtomicBool,
+    /// A step writes files or reads them.
+    is_filing: AtomicBool,
+    progress: FileProgress,
     book: Mutex<PauseBook>,
     /// A step has ended.
     changed: Condvar,
@@ -58,6 +75,10 @@ pub(crate) struct Pauses {
 struct PauseBook {
     course: Course,
     deadline: Duration,
+    /// Where the next pause brings memory; `None`: to the host.
+    folder: Option<PathBuf>,
+    /// Memory that lies in files.
+    stored: Option<Arc<StoredPause>>,
     /// The thread of the program that has asked for the pause.
     asker: Option<KernelThread>,
     /// How much leaves.
@@ -68,18 +89,6 @@ struct PauseBook {
     left: Vec<LeftBlocks>,
     figures: PauseStats,
     failure: Option<PauseError>,
-}
-
-/// How a process stands that others take turns with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TurnState {
-    pub(crate) phase: PausePhase,
-    /// It is paused, or is being paused, for another process.
-    pub(crate) is_for_others: bool,
-    /// A step is under way, or is to come.
-    pub(crate) is_working: bool,
-    /// A resume has left memory on the host.
-    pub(crate) has_rest: bool,
 }
 
 /// The parts of the process that a pause works on.
@@ -99,6 +108,9 @@ impl Pauses {
             resume_s: 0.0,
             out_bytes: 0,
             clean_bytes: 0,
+            file_bytes: 0,
+            done_bytes: 0,
+            whole_bytes: 0,
             in_bytes: 0,
             left_bytes: 0,
             stayed_bytes: 0,
@@ -117,6 +129,8 @@ impl Pauses {
         let book = PauseBook {
             course,
             deadline: DEADLINE,
+            folder: None,
+            stored: None,
             asker: None,
             extent: PauseExtent::All,
             is_for_others: false,
@@ -127,6 +141,9 @@ impl Pauses {
         Self {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
+            holds_files: AtomicBool::new(false),
+            is_filing: AtomicBool::new(false),
+            progress: FileProgress::new(),
             book: Mutex::new(book),
             changed: Condvar::new(),
             events: OnceLock::new(),
@@ -144,17 +161,12 @@ impl Pauses {
         GATE.tell_of_arrivals(arrived);
         let mut book = self.lock();
         if settings.pause == Pause::Paused {
-            let is_kept = GATE.keep_closed(Instant::now(), || Ok::<_, PauseError>(()));
+            let is_kept = GATE.keep_closed(Instant::now(), false, || Ok::<_, PauseError>(()));
             if is_kept.is_some() {
                 (book.course.phase, book.course.goal) = (PausePhase::Paused, PauseGoal::Paused);
             }
         }
         book.show();
-    }
-
-    /// Another subsystem hears of pauses for other processes. To be called before the first one.
-    pub(crate) fn tell_of_turns(&self, events: TurnEvents) {
-        let _is_first = self.events.set(events);
     }
 
     fn events(&self) -> &TurnEvents {
@@ -170,19 +182,20 @@ impl Pauses {
         lock(&self.book)
     }
 
-    /// Asks for a pause. A process that is paused already stays so. `asker`: the thread of the
-    /// program that asks.
+    /// Asks for a pause, to files in a `folder` or to the host. A process that is paused already
+    /// stays so, where it is. `asker`: the thread of the program that asks.
     ///
     /// # Errors
     /// The process cannot be paused, or no thread could be started.
-    pub(crate) fn pause(
+    pub(crate) fn pause_to(
         parts: PausedParts,
+        folder: Option<PathBuf>,
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
         parts.ask(|book| {
             if book.course.phase != PausePhase::Paused {
-                book.deadline = deadline;
+                (book.deadline, book.folder) = (deadline, folder);
                 book.failure = None;
             }
             book.asker = asker.or(book.asker);
@@ -191,38 +204,6 @@ impl Pauses {
             let gave_way = std::mem::take(&mut book.is_for_others);
             if gave_way { book.course.ask_more() } else { book.course.ask(PauseGoal::Paused) }
         })
-    }
-
-    /// Another process needs so many bytes of some devices: as much leaves, and calls wait until
-    /// the process is resumed. Of a process that is paused already more leaves.
-    ///
-    /// # Errors
-    /// As [`Pauses::pause`].
-    pub(crate) fn give_way(parts: PausedParts, bytes: Vec<(CUdevice, u64)>) -> Result<(), PauseError> {
-        parts.ask(|book| {
-            if book.course.phase == PausePhase::Running && book.course.goal == PauseGoal::Running {
-                (book.deadline, book.failure, book.is_for_others) = (DEADLINE, None, true);
-            }
-            book.extent = PauseExtent::Bytes(bytes);
-            book.course.ask_more()
-        })
-    }
-
-    /// How the process stands.
-    pub(crate) fn turn_state(&self) -> TurnState {
-        let book = self.lock();
-        TurnState {
-            phase: book.course.phase,
-            is_for_others: book.is_for_others,
-            is_working: book.course.is_working,
-            has_rest: book.course.has_rest,
-        }
-    }
-
-    /// Bytes that have left a device and not come back.
-    pub(crate) fn away_bytes(&self, device: CUdevice) -> u64 {
-        let left = self.lock().left.clone();
-        work::rest_of(left.iter().filter(|left| left.device == device))
     }
 
     /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
@@ -249,6 +230,9 @@ impl Pauses {
 
     /// A thread of the program is about to wait at the gate.
     pub(crate) fn arrived(parts: PausedParts) {
+        if process::exiting() {
+            return parts.resume_at_exit();
+        }
         let book = parts.pauses.lock();
         let (asker, is_for_others) = (book.asker, book.is_for_others);
         drop(book);
@@ -265,7 +249,11 @@ impl Pauses {
     pub(crate) fn figures(&self) -> Option<PauseStats> {
         self.is_on().then(|| {
             let book = self.lock();
+            let [done_bytes, whole_bytes] =
+                if book.course.is_working { self.progress.read() } else { [0; 2] };
             PauseStats {
+                done_bytes,
+                whole_bytes,
                 state: book.course.text().to_owned(),
                 is_awaited: book.course.phase == PausePhase::Paused && GATE.is_awaited(),
                 problem: book.failure.map(|failure| failure.to_string()),
@@ -274,9 +262,13 @@ impl Pauses {
         })
     }
 
-    /// The process exits: nothing waits any more. Takes no lock.
+    /// The process exits: nothing waits any more, except for memory in files. Takes no lock.
     pub(crate) fn stop(&self) {
-        if self.is_on() {
+        let begin = Instant::now();
+        while self.is_filing.load(SeqCst) && begin.elapsed() < FILING {
+            std::thread::sleep(AWAITED);
+        }
+        if self.is_on() && !self.holds_files.load(SeqCst) {
             GATE.open_at_exit();
         }
     }
@@ -285,14 +277,25 @@ impl Pauses {
     fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
         let step = book.course.next();
-        let (extent, left) = (book.extent.clone(), book.left.clone());
-        let pausing = Pausing { limit: book.deadline, extent, left };
+        let pausing = Pausing {
+            limit: book.deadline,
+            folder: book.folder.clone(),
+            stored: book.stored.clone(),
+            extent: book.extent.clone(),
+            left: book.left.clone(),
+        };
         if step == PauseStep::End {
             self.changed.notify_all();
             drop(book);
             (self.events().ended)();
             return (step, Pausing::default());
         }
+        let is_filing = match step {
+            PauseStep::Pause => pausing.folder.is_some(),
+            PauseStep::Resume => pausing.stored.is_some(),
+            _ => false,
+        };
+        self.is_filing.store(is_filing, SeqCst);
         book.show();
         (step, pausing)
     }
@@ -303,6 +306,7 @@ impl Pauses {
         let has_succeeded = note(&mut book);
         book.course.ended(has_succeeded);
         book.show();
+        self.is_filing.store(false, SeqCst);
         self.changed.notify_all();
         drop(book);
         (self.events().ended)();
@@ -310,6 +314,11 @@ impl Pauses {
 }
 
 impl PauseBook {
+    /// Was the process asked to pause, and not only to give way? Memory in files was.
+    fn is_paused_on_request(&self) -> bool {
+        self.stored.is_some() || self.course.goal == PauseGoal::Paused && !self.is_for_others
+    }
+
     /// Shows the phase in the black box.
     fn show(&self) {
         let figures = &self.figures;
@@ -355,6 +364,7 @@ impl PausedParts {
             let (step, pausing) = self.pauses.next();
             let made = catch_unwind(AssertUnwindSafe(|| match step {
                 PauseStep::Pause => self.pause_now(pausing),
+                PauseStep::Resume if pausing.stored.is_some() => self.resume_files(pausing),
                 PauseStep::Resume => {
                     self.resume_now(|| work::resume(self.moves, &pausing.left, self.pauses.events()));
                 }
@@ -371,17 +381,17 @@ impl PausedParts {
     }
 
     /// A bug of ours. The gate opened as the panic passed it: the program goes on, and memory is
-    /// where it is.
+    /// where it is. Where memory is in files the gate stays closed.
     fn after_panic(self) {
         log::warn!("a pause or a resume panicked; the program goes on");
         self.pauses.ended(|book| {
             book.failure = Some(PauseError::Panicked);
-            false
+            GATE.is_kept() == (book.course.phase == PausePhase::Pausing)
         });
     }
 
     fn pause_now(self, pausing: Pausing) {
-        let done = work::pause(self.moves, &pausing, self.pauses.events());
+        let done = work::pause(self.moves, &pausing, self.pauses.events(), &self.pauses.progress);
         self.has_paused(done, pausing.left);
         // A call that came before the gate was kept closed has not seen that it is.
         let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
@@ -391,6 +401,10 @@ impl PausedParts {
     }
 
     fn leave_more(self, pausing: Pausing) {
+        if pausing.stored.is_some() {
+            // All of it lies in files.
+            return self.pauses.ended(|_| true);
+        }
         let events = self.pauses.events();
         let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
         self.has_paused(done, pausing.left);
@@ -401,14 +415,17 @@ impl PausedParts {
         match &done {
             Ok(paused) => {
                 let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
-                log::info!("paused: {out} MiB to the host in {:.1?}, {stayed} MiB stay", paused.took);
-                black_box::mark(&format!("paused: {out} MiB to the host"));
+                log::info!("paused: {out} MiB left in {:.1?}, {stayed} MiB stay", paused.took);
+                let place = if paused.stored.is_some() { "files" } else { "the host" };
+                black_box::mark(&format!("paused: {out} MiB to {place}"));
             }
             Err(failure) => log::info!("not paused: {failure}"),
         }
         self.pauses.ended(|book| match done {
             Ok(paused) => {
                 paused.note(&mut book.figures);
+                self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
+                book.stored = paused.stored;
                 book.left = merged(paused.left.into_iter().chain(left).collect());
                 true
             }
@@ -425,14 +442,23 @@ impl PausedParts {
     fn resume_now(self, resume: impl FnOnce() -> Resumed) {
         let begin = Instant::now();
         let resumed = resume();
+        self.resumed(begin, resumed);
+    }
+
+    fn resumed(self, begin: Instant, resumed: Resumed) {
         let [came, rest] = [resumed.came, resumed.rest].map(|bytes| bytes >> 20);
         log::info!("resumed: {came} MiB to the device in {:.1?}, {rest} MiB on the host", begin.elapsed());
         black_box::mark(&format!("resumed: {rest} MiB on the host"));
         self.pauses.ended(|book| {
+            self.pauses.holds_files.store(false, SeqCst);
+            if book.stored.take().is_some() {
+                book.failure = None;
+            }
             book.figures.resume_s = begin.elapsed().as_secs_f64();
             (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
             book.asker = None;
-            book.is_for_others = false;
+            // It may have been asked to give way meanwhile.
+            book.is_for_others &= book.course.goal == PauseGoal::Paused;
             book.course.has_rest = !resumed.left.is_empty();
             book.left = resumed.left;
             true

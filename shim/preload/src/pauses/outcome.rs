@@ -1,6 +1,8 @@
 //! What a pause works on and what it comes to: blocks that move, how much of them, and the outcome.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wm_abi::{CUdevice, CUresult};
@@ -8,7 +10,8 @@ use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveOrder, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
-use super::plan::MovableBlock;
+use super::files::{FileFailure, StoredPause};
+use super::plan::{MovableBlock, PausePhase};
 use crate::moves::Migrations;
 
 /// How much memory leaves in a pause.
@@ -41,6 +44,18 @@ impl TurnEvents {
         Self { gave: |_, _| {}, moved: |_| {}, has_more_room: || false, ended: || {} };
 }
 
+/// How a process stands that others take turns with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TurnState {
+    pub(crate) phase: PausePhase,
+    /// It is paused, or is being paused, for another process.
+    pub(crate) is_for_others: bool,
+    /// A step is under way, or is to come.
+    pub(crate) is_working: bool,
+    /// A resume has left memory on the host.
+    pub(crate) has_rest: bool,
+}
+
 /// Why a process was not paused. Nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PauseError {
@@ -68,6 +83,16 @@ pub(crate) enum PauseError {
     HostFull,
     #[error("internal failure; the program goes on")]
     Panicked,
+    #[error(transparent)]
+    Files(#[from] FileFailure),
+    #[error(
+        "neither the device nor the host has room for what lies in files; the resume goes on when there is"
+    )]
+    NoRoom,
+    #[error(
+        "memory lies in files that cannot be read: {0}; the process stays paused, and a resume tries again"
+    )]
+    Unread(FileFailure),
     #[error("it is not known whether the GPU is idle: {0}")]
     Unknown(CUresult),
 }
@@ -83,6 +108,10 @@ pub(super) struct LeftBlocks {
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
     pub(super) limit: Duration,
+    /// Where memory is to go; `None`: to the host. To files all of it goes.
+    pub(super) folder: Option<PathBuf>,
+    /// Where it is, if in files.
+    pub(super) stored: Option<Arc<StoredPause>>,
     pub(super) extent: PauseExtent,
     pub(super) left: Vec<LeftBlocks>,
 }
@@ -91,7 +120,9 @@ pub(super) struct Pausing {
 #[derive(Debug, Default)]
 pub(super) struct Paused {
     pub(super) left: Vec<LeftBlocks>,
+    pub(super) stored: Option<Arc<StoredPause>>,
     pub(super) out: u64,
+    pub(super) in_files: u64,
     pub(super) clean: u64,
     pub(super) stayed: Vec<StayedBytes>,
     pub(super) took: Duration,
@@ -115,6 +146,7 @@ impl Paused {
         figures.pauses += 1;
         figures.pause_s = self.took.as_secs_f64();
         (figures.out_bytes, figures.clean_bytes) = (self.out, self.clean);
+        figures.file_bytes = self.in_files;
         figures.stayed_bytes = self.stayed_bytes();
         figures.stayed.clone_from(&self.stayed);
     }

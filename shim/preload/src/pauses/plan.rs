@@ -133,10 +133,10 @@ impl Course {
         !is_there && !std::mem::replace(&mut self.is_working, true)
     }
 
-    /// The same for a pause in which more leaves than in the one that is there. The process stays
-    /// paused meanwhile.
+    /// The same for a pause in which more leaves than in the one that is there or under way. The
+    /// process stays paused meanwhile.
     pub(crate) fn ask_more(&mut self) -> bool {
-        self.wants_more = self.phase == PausePhase::Paused;
+        self.wants_more = matches!(self.phase, PausePhase::Pausing | PausePhase::Paused);
         self.ask(PauseGoal::Paused) || self.wants_more && !std::mem::replace(&mut self.is_working, true)
     }
 
@@ -165,7 +165,8 @@ impl Course {
         step
     }
 
-    /// The step has ended. A pause that fails is not tried again.
+    /// The step has ended. A pause that fails is not tried again, nor is a resume that cannot read
+    /// its files.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
         self.leaves_more = false;
         self.phase = match (self.phase, has_succeeded) {
@@ -174,7 +175,11 @@ impl Course {
                 self.goal = PauseGoal::Running;
                 PausePhase::Running
             }
-            (PausePhase::Resuming, _) => PausePhase::Running,
+            (PausePhase::Resuming, true) => PausePhase::Running,
+            (PausePhase::Resuming, false) => {
+                self.goal = PauseGoal::Paused;
+                PausePhase::Paused
+            }
             (phase, _) => phase,
         };
     }
@@ -205,6 +210,20 @@ mod tests {
             placed.rotate_left(middle);
             placed
         })
+    }
+
+    /// Hazard (silent degradation): a process that gives way is asked to pause, and part of its
+    /// memory stays.
+    #[test]
+    fn the_rest_leaves_if_that_is_asked_for_while_a_part_does() {
+        let mut course = Course::default();
+        assert!(course.ask_more());
+        assert_eq!(course.next(), PauseStep::Pause);
+        assert!(!course.ask_more(), "a thread is at work");
+        course.ended(true);
+        assert_eq!((course.next(), course.shown()), (PauseStep::LeaveMore, PausePhase::Pausing));
+        course.ended(true);
+        assert_eq!((course.next(), course.shown()), (PauseStep::End, PausePhase::Paused));
     }
 
     proptest! {
@@ -238,18 +257,18 @@ mod tests {
         /// where the last request wanted it, unless a pause has failed after that.
         #[test]
         fn no_request_is_lost(events in proptest::collection::vec((0..5_u8, any::<bool>()), 0..60)) {
-            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, false);
+            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, None);
             let (mut threads, mut more, mut left) = (0, 0, 0);
             for (event, succeeds) in events {
                 match event {
                     4 => {
-                        (last, failed) = (PauseGoal::Paused, false);
-                        more += u32::from(course.phase == PausePhase::Paused);
+                        (last, failed) = (PauseGoal::Paused, None);
+                        more += u32::from(matches!(course.phase, PausePhase::Paused | PausePhase::Pausing));
                         threads += usize::from(course.ask_more());
                     }
                     0 | 1 => {
                         last = if event == 0 { PauseGoal::Running } else { PauseGoal::Paused };
-                        failed = false;
+                        failed = None;
                         threads += usize::from(course.ask(last));
                     }
                     _ if threads == 0 => {}
@@ -259,10 +278,18 @@ mod tests {
                             step => under_way = Some(step),
                         },
                         Some(step) => {
+                            // Only files that cannot be read are in the way of a resume.
+                            let succeeds = succeeds || step == PauseStep::Refill;
                             course.has_rest = step != PauseStep::Pause && succeeds;
                             course.ended(succeeds);
                             left += u32::from(step == PauseStep::LeaveMore);
-                            failed |= step == PauseStep::Pause && !succeeds;
+                            let stays = match step {
+                                PauseStep::Pause => Some(PausePhase::Running),
+                                PauseStep::Resume => Some(PausePhase::Paused),
+                                // The process is where it was.
+                                _ => None,
+                            };
+                            failed = if succeeds { failed } else { stays.or(failed) };
                         }
                     },
                 }
@@ -279,7 +306,8 @@ mod tests {
                     step => under_way = Some(step),
                 }
             }
-            let wanted = if last == PauseGoal::Paused && !failed { PausePhase::Paused } else { PausePhase::Running };
+            let asked = if last == PauseGoal::Paused { PausePhase::Paused } else { PausePhase::Running };
+            let wanted = failed.unwrap_or(asked);
             prop_assert_eq!(course.phase, wanted);
             prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
             prop_assert!(!course.is_working && !course.wants_more);

@@ -8,29 +8,40 @@ use std::time::Instant;
 use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 
-use super::giving_way;
+use super::devices::{drain, give_back, rest_of};
+use super::files::FileProgress;
 use super::outcome::{
     LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, movable, order,
 };
 use super::plan::{self, MovableBlock};
+use super::{filing, giving_way};
 use crate::gate::GATE;
-use crate::moves::paused::Undrained;
 use crate::moves::{Migrations, pin_reason};
-use crate::{physical, process, registry};
+use crate::{process, registry};
 
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(
     moves: &Migrations,
     pausing: &Pausing,
     events: &TurnEvents,
+    progress: &FileProgress,
 ) -> Result<Paused, PauseError> {
+    let is_for_files = pausing.folder.is_some();
     match &pausing.extent {
+        _ if is_for_files => {}
         PauseExtent::All => prepare(moves),
         PauseExtent::Bytes(shares) => giving_way::prepare(moves, shares),
     }
     let begin = Instant::now();
     let deadline = begin + pausing.limit;
-    let done = GATE.keep_closed(deadline, || leave(moves, deadline, &pausing.extent, events));
+    let leave = || {
+        await_work(moves, deadline, is_for_files)?;
+        match pausing.folder.as_deref() {
+            Some(folder) => filing::leave(moves, folder, progress),
+            None => leave_extent(moves, &pausing.extent, events),
+        }
+    };
+    let done = GATE.keep_closed(deadline, is_for_files, leave);
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
@@ -56,26 +67,18 @@ pub(super) fn leave_more(
     Ok(Paused { took: begin.elapsed(), ..paused })
 }
 
-/// Behind the closed gate.
-fn leave(
-    moves: &Migrations,
-    deadline: Instant,
-    extent: &PauseExtent,
-    events: &TurnEvents,
-) -> Result<Paused, PauseError> {
+/// Behind the closed gate: memory may leave, and all work has ended.
+fn await_work(moves: &Migrations, deadline: Instant, is_for_files: bool) -> Result<(), PauseError> {
     if let Some(why) = pin_reason::of_process() {
         return Err(PauseError::Pinned(why));
     }
     if process::streams().capturing() {
         return Err(PauseError::Captured);
     }
-    if !registry::all().all(may_leave) {
+    if !is_for_files && !registry::all().all(may_leave) {
         return Err(PauseError::NoHost);
     }
-    for manager in registry::all() {
-        moves.drain(manager, deadline).map_err(undrained)?;
-    }
-    leave_extent(moves, extent, events)
+    drain(moves, deadline)
 }
 
 /// What has left comes back if not all of it can leave.
@@ -96,24 +99,12 @@ fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseErr
     for manager in registry::all() {
         leave_device(moves, manager, paused)?;
     }
-    for manager in registry::all() {
-        physical::cache().give_back(manager, Tier::Device, u64::MAX);
-        manager.relieve(u64::MAX);
-    }
+    give_back();
     Ok(())
 }
 
 fn may_leave(manager: &Manager<Device>) -> bool {
     manager.settings().overflow.contains(&Tier::Host)
-}
-
-fn undrained(why: Undrained) -> PauseError {
-    match why {
-        Undrained::Late { is_held: true } => PauseError::Held,
-        Undrained::Late { is_held: false } => PauseError::Busy,
-        Undrained::Exiting => PauseError::Exiting,
-        Undrained::Unknown(code) => PauseError::Unknown(code),
-    }
 }
 
 /// All that can leaves a device.
@@ -189,15 +180,6 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
     });
     let nothing = || Resumed { rest: rest_of(&pausing.left), ..Resumed::default() };
     came.flatten().unwrap_or_else(|| Resumed { left: pausing.left.clone(), ..nothing() })
-}
-
-/// Bytes of these blocks on the host.
-pub(super) fn rest_of<'a>(left: impl IntoIterator<Item = &'a LeftBlocks>) -> u64 {
-    let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
-        let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
-        blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
-    };
-    left.into_iter().map(of_device).sum()
 }
 
 fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {

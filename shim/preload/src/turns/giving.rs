@@ -67,6 +67,8 @@ impl Giving {
             return GivingNext::Wait(None);
         }
         let left = match state.phase {
+            // It was asked to pause: all that can has left.
+            PausePhase::Paused if !state.is_for_others => return GivingNext::Over,
             PausePhase::Paused => Duration::ZERO,
             _ => self.until.saturating_duration_since(Instant::now()),
         };

@@ -61,7 +61,12 @@ impl Turns {
     }
 
     pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Relaxed) && !process::forked() && !process::exiting() && !process::detached()
+        self.can_wake() && !process::detached()
+    }
+
+    /// Memory of a detached process that is away comes back by an ask, too.
+    fn can_wake(&self) -> bool {
+        self.is_on.load(Relaxed) && !process::forked() && !process::exiting()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, TurnBook> {
@@ -70,7 +75,7 @@ impl Turns {
 
     /// A thread of the program waits at the gate of the paused process.
     pub(crate) fn arrived(&self) {
-        if self.is_on() {
+        if self.can_wake() {
             self.wake();
         }
     }
@@ -133,7 +138,7 @@ impl Turns {
     /// Memory that comes back has no room. Waits until there may be some; `false`: there will be
     /// none.
     pub(crate) fn has_more_room(&self) -> bool {
-        if !self.is_on() {
+        if !self.can_wake() {
             return false;
         }
         let mut book = self.lock();
@@ -152,7 +157,7 @@ impl Turns {
 
     /// A step of a pause or of a resume has ended.
     pub(crate) fn step_ended(&self) {
-        if self.is_on() {
+        if self.can_wake() {
             self.wake();
         }
     }

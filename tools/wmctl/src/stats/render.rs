@@ -78,7 +78,8 @@ fn turns(turn: &TurnStats) -> String {
 
 /// What a pause did.
 pub(crate) fn paused(pause: &PauseStats) -> String {
-    let mut text = format!("{} to the host in {}", bytes(pause.out_bytes), human::duration(pause.pause_s));
+    let place = if pause.file_bytes > 0 { "files" } else { "the host" };
+    let mut text = format!("{} to {place} in {}", bytes(pause.out_bytes), human::duration(pause.pause_s));
     if pause.clean_bytes > 0 {
         text.push_str(&format!(", {} of that without a copy", bytes(pause.clean_bytes)));
     }

@@ -47,7 +47,7 @@ impl Ledger {
         let used = memory.active.map_or(0, |at| overlap(at, memory.bytes, blocks.iter().copied()));
         ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
         let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);
-        ensure(indexed == (used == 0 && !memory.held && !memory.barred), || {
+        ensure(indexed == (used == 0 && !memory.held && !memory.barred && !memory.away), || {
             format!("{key:?}: idle index says {indexed}")
         })?;
         let mut extents: Vec<_> =

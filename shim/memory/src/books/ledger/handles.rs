@@ -35,6 +35,9 @@ pub(crate) struct HandleRecord {
     /// It is a piece's, and counts as that. Its mapping is at an address of the program's own, and
     /// nowhere else.
     pub(crate) adopted: bool,
+    /// It has no memory, and nothing is mapped at its addresses: the manager's caller has its
+    /// bytes.
+    pub(crate) away: bool,
     /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives:
     /// mapping memory of the host takes most of the time that copying it does. Memory of the device
     /// has no such place.
@@ -45,12 +48,12 @@ pub(crate) struct HandleRecord {
 
 impl HandleRecord {
     fn is_idle(&self) -> bool {
-        self.used == 0 && !self.held && !self.barred
+        self.used == 0 && !self.held && !self.barred && !self.away
     }
 
     /// Bytes of it that count as held.
     pub(crate) fn counted(&self) -> u64 {
-        if self.foreign || self.adopted { 0 } else { self.bytes }
+        if self.foreign || self.adopted || self.away { 0 } else { self.bytes }
     }
 
     /// Its oldest mapping, if it is idle and not active there.
@@ -99,6 +102,7 @@ impl HandleTable {
             barred: false,
             foreign: false,
             adopted: false,
+            away: false,
             staging: None,
             set,
         };

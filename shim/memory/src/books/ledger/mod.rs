@@ -13,6 +13,7 @@
 
 mod adopted;
 mod audit;
+mod away;
 mod extent;
 mod extents;
 mod handles;
@@ -38,7 +39,7 @@ pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};
 pub(crate) use kept::KeptNumber;
 pub(crate) use keys::HandleKey;
-pub(crate) use occupied::{FormerMemory, OccupiedHandle};
+pub(crate) use occupied::{FormerMemory, NO_MEMORY, OccupiedHandle};
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;

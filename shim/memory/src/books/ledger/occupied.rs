@@ -6,6 +6,9 @@ use wm_driver::{Handle, Tier};
 
 use super::keys::HandleKey;
 
+/// The name of no memory.
+pub(crate) const NO_MEMORY: Handle = Handle(0);
+
 /// A handle with blocks on it.
 #[derive(Debug, Clone)]
 pub(crate) struct OccupiedHandle {
@@ -16,6 +19,8 @@ pub(crate) struct OccupiedHandle {
     pub(crate) foreign: bool,
     /// It is a piece's, at an address of the program's own.
     pub(crate) adopted: bool,
+    /// It has no memory.
+    pub(crate) away: bool,
     /// Addresses that its bytes are used at.
     pub(crate) range: Range<u64>,
     /// Its other mappings.

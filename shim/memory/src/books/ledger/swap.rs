@@ -29,6 +29,7 @@ impl Ledger {
             tier: memory.tier,
             foreign: memory.foreign,
             adopted: memory.adopted,
+            away: memory.away,
             range,
             others,
         })

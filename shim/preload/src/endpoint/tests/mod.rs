@@ -21,7 +21,7 @@ use wm_driver::lock;
 use super::dump::Dumps;
 use super::exit_reply::ExitReply;
 use super::server::EndpointServer;
-use super::{ChangeRequest, Source, run, signal, socket};
+use super::{ChangeRequest, PauseRequest, Source, run, signal, socket};
 use wm_sockets::private_folder;
 
 /// A source that counts the questions, and can be told to be large or to panic.
@@ -46,8 +46,9 @@ impl Source for Fake {
         json!({ "WMSHIM_STITCH": "on" })
     }
 
-    fn pause(&self, deadline: Option<Duration>) -> Value {
-        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline.map(|deadline| deadline.as_secs_f64()) })
+    fn pause(&self, pause: PauseRequest) -> Value {
+        let deadline = pause.deadline.map(|deadline| deadline.as_secs_f64());
+        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline, "to": pause.folder })
     }
 
     fn resume(&self) -> Value {

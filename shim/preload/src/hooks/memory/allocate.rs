@@ -25,7 +25,7 @@ use crate::{settings, shortage};
 
 /// `cuMemAlloc`.
 pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
-    if pointer.is_null() || process::detached() || stream::is_any_captured() {
+    if pointer.is_null() || GATE.lets_driver_allocate() || stream::is_any_captured() {
         return Outcome::Forward;
     }
     let is_for_others = GATE.is_for_others();
@@ -89,7 +89,7 @@ pub(in crate::hooks) unsafe fn mem_alloc_pitch(
     height: usize,
     element: c_uint,
 ) -> Outcome {
-    let is_served = matches!(element, 4 | 8 | 16) && !process::detached();
+    let is_served = matches!(element, 4 | 8 | 16) && !GATE.lets_driver_allocate();
     if pointer.is_null() || pitch.is_null() || !is_served || stream::is_any_captured() {
         return Outcome::Forward;
     }

@@ -45,12 +45,12 @@ pub(in crate::hooks) unsafe fn mem_create(
     property: *const CUmemAllocationProp,
     flags: u64,
 ) -> Outcome {
+    GATE.await_resume();
     if handle.is_null() || property.is_null() || flags != 0 || process::exiting() || process::detached() {
         return Outcome::Forward;
     }
     // Pieces stay where they are. Nothing else depends on the answer than sharing, which ends.
     let _is_for_others = GATE.is_for_others();
-    GATE.await_resume();
     // SAFETY: the program's description of the memory, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;

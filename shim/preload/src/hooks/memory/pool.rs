@@ -13,9 +13,10 @@ use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
 
 use super::peer_access;
+use crate::gate::GATE;
 use crate::hooks::call::boundary::Outcome;
 use crate::idle::{self, IdleKind};
-use crate::process::{self, PROCESS_HOT, driver};
+use crate::process::{PROCESS_HOT, driver};
 use crate::registry::{self, REGISTRY};
 
 /// The device's bit in a set of devices; `None` for an ordinal that no machine has.
@@ -29,7 +30,7 @@ fn bit(device: CUdevice) -> Option<u64> {
 #[inline]
 pub(in crate::hooks) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
-        let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0 && !process::detached();
+        let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0 && !GATE.lets_driver_allocate();
         if serves {
             mark_used(bit);
         }
@@ -47,7 +48,7 @@ fn mark_used(bit: u64) {
 
 /// Do we serve this pool? Only if it is the device's default pool.
 pub(in crate::hooks) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
-    !process::detached()
+    !GATE.lets_driver_allocate()
         && is_default(pool, device)
         && bit(device).is_some_and(|bit| {
             mark_used(bit);

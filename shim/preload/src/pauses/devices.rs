@@ -1,0 +1,41 @@
+//! What steps of all kinds do with all devices.
+
+use std::time::Instant;
+
+use wm_driver::Tier;
+
+use super::outcome::{LeftBlocks, PauseError};
+use crate::moves::Migrations;
+use crate::moves::paused::Undrained;
+use crate::{physical, registry};
+
+/// Waits until work of all devices has ended.
+pub(super) fn drain(moves: &Migrations, deadline: Instant) -> Result<(), PauseError> {
+    registry::all().try_for_each(|manager| moves.drain(manager, deadline)).map_err(undrained)
+}
+
+fn undrained(why: Undrained) -> PauseError {
+    match why {
+        Undrained::Late { is_held: true } => PauseError::Held,
+        Undrained::Late { is_held: false } => PauseError::Busy,
+        Undrained::Exiting => PauseError::Exiting,
+        Undrained::Unknown(code) => PauseError::Unknown(code),
+    }
+}
+
+/// What was left behind goes to the driver, and idle memory of the device.
+pub(super) fn give_back() {
+    for manager in registry::all() {
+        physical::cache().give_back(manager, Tier::Device, u64::MAX);
+        manager.relieve(u64::MAX);
+    }
+}
+
+/// Bytes of these blocks on the host.
+pub(super) fn rest_of<'a>(left: impl IntoIterator<Item = &'a LeftBlocks>) -> u64 {
+    let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
+        let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
+        blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
+    };
+    left.into_iter().map(of_device).sum()
+}

@@ -1,0 +1,95 @@
+//! The work of a pause to files, and of a resume from them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wm_driver::Device;
+use wm_memory::{Manager, MoveRefusal};
+
+use super::devices::{drain, give_back, rest_of};
+use super::files::{CameBack, FileProgress, StoredPause, Transferring, WantedMemory};
+use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
+use crate::gate::GATE;
+use crate::moves::Migrations;
+use crate::registry;
+
+/// How long the library's own copies may take to be seen done.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// All that can leaves for files, from the device and from the host. To be called behind the
+/// closed gate, once work has ended.
+pub(super) fn leave(
+    moves: &Migrations,
+    folder: &Path,
+    progress: &FileProgress,
+) -> Result<Paused, PauseError> {
+    let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
+    let stored = StoredPause::write(folder, &wanted, progress)?;
+    // The copies were waited for by other threads, and one of them may have failed on the way.
+    drain(moves, Instant::now() + SETTLED)?;
+    let mut paused = Paused::default();
+    paused.in_files = stored.put_away(|_, bytes, why| {
+        // Blocks that are free already lie nowhere.
+        if why != MoveRefusal::NoBlock {
+            paused.stays(why.reason(), bytes);
+        }
+    });
+    paused.out = paused.in_files;
+    paused.stored = Some(Arc::new(stored));
+    give_back();
+    for manager in registry::all() {
+        manager.give_back_elsewhere();
+    }
+    Ok(paused)
+}
+
+/// The memory of a device's blocks, each handle's once.
+fn wanted_of(moves: &Migrations, manager: &'static Manager<Device>) -> Vec<WantedMemory> {
+    let device = manager.gpu().ordinal();
+    let mut wanted = Vec::new();
+    for (_, block) in movable(moves, manager, |block| block.tiers.device + block.tiers.host > 0) {
+        let used = manager.used_memory(&block.range).into_iter();
+        wanted.extend(used.map(|used| WantedMemory { device, used, last_use: block.last_use }));
+    }
+    // Of those that lie on one handle the last use counts.
+    wanted.sort_by_key(|one: &WantedMemory| (one.used.range.start, std::cmp::Reverse(one.last_use)));
+    wanted.dedup_by_key(|one| one.used.range.start);
+    wanted
+}
+
+/// A part of a resume from files: the gate is open when all is back.
+pub(super) fn resume(
+    moves: &Migrations,
+    stored: &StoredPause,
+    progress: &FileProgress,
+    how: Transferring,
+) -> (CameBack, Resumed) {
+    let came = GATE.open_if(|| {
+        let came = stored.come_back(progress, how);
+        // As above: other threads have waited for the copies.
+        for manager in registry::all() {
+            let _seen = moves.drain(manager, Instant::now() + SETTLED);
+        }
+        let is_all = came.is_all();
+        (came, is_all)
+    });
+    let mut resumed = Resumed { came: came.device, ..Resumed::default() };
+    if came.is_all() {
+        resumed.left = left_on_host();
+        resumed.rest = rest_of(&resumed.left);
+        for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
+            moves.leave_rest(manager);
+        }
+    }
+    (came, resumed)
+}
+
+/// The blocks that lie on the host.
+fn left_on_host() -> Vec<LeftBlocks> {
+    let of = |manager: &'static Manager<Device>| {
+        let blocks = manager.large_blocks(0).into_iter().filter(|block| block.tiers.host > 0);
+        LeftBlocks { device: manager.gpu().ordinal(), ids: blocks.map(|block| block.id).collect() }
+    };
+    registry::all().map(of).filter(|left| !left.ids.is_empty()).collect()
+}
