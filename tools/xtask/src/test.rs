@@ -39,8 +39,8 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     outcome
 }
 
-/// Tells the tests of machine code where NVIDIA's disassembler and assembler are. Without them these
-/// tests skip themselves.
+/// Tells the tests of machine code where NVIDIA's disassembler and assembler are. Without them
+/// these tests skip themselves.
 fn add_machine_code(nextest: &mut Command) {
     let set = |name: &str| std::env::var_os(name).is_some();
     for (tool, variable) in [("nvdisasm", "WMSHIM_TEST_NVDISASM"), ("ptxas", "WMSHIM_TEST_PTXAS")] {
