@@ -250,7 +250,7 @@ impl Pauses {
         self.is_on().then(|| {
             let book = self.lock();
             let [done_bytes, whole_bytes] =
-                if book.course.is_working { self.progress.read() } else { [0; 2] };
+                if self.is_filing.load(SeqCst) { self.progress.read() } else { [0; 2] };
             PauseStats {
                 done_bytes,
                 whole_bytes,
