@@ -2,8 +2,8 @@
 //!
 //! Each instruction of real images, decoded here and by the vendor's disassembler.
 //!
-//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and either `WMSHIM_TEST_CUBINS`, a
-//! folder of cubins, or `WMSHIM_TEST_PTXAS`, the assembler, which compiles the library's own
+//! Needs `TEST_NVDISASM`, the path of the disassembler, and either `TEST_CUBINS`, a
+//! folder of cubins, or `TEST_PTXAS`, the assembler, which compiles the library's own
 //! kernels for each architecture. Without them the test skips itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,14 +35,14 @@ fn the_disassembler_sees_the_same_registers() {
 
 fn given(scratch: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
-    let tool = path("WMSHIM_TEST_NVDISASM")?;
-    if let Some(folder) = path("WMSHIM_TEST_CUBINS") {
+    let tool = path("TEST_NVDISASM")?;
+    if let Some(folder) = path("TEST_CUBINS") {
         let mut files: Vec<PathBuf> =
             std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
         files.sort();
         return Some((tool, files));
     }
-    let assembler = path("WMSHIM_TEST_PTXAS")?;
+    let assembler = path("TEST_PTXAS")?;
     let compiled = |image: &wm_kernels::Image, sm: u32| {
         let (text, file) = (scratch.join("kernels.ptx"), scratch.join(format!("{}.{sm}", image.name)));
         std::fs::write(&text, image.ptx.trim_end_matches('\0')).unwrap();

@@ -6,7 +6,7 @@
 //! other lanes, tables of parameters and subroutines. The assembler compiles them for each
 //! architecture; each pointer that a store may go through must be in the verdict.
 //!
-//! Needs `WMSHIM_TEST_PTXAS`, the path of the assembler. `WMSHIM_TEST_PROGRAMS` says how many
+//! Needs `TEST_PTXAS`, the path of the assembler. `TEST_PROGRAMS` says how many
 //! kernels are drawn. Without the assembler the test skips itself.
 
 use std::collections::BTreeSet;
@@ -272,10 +272,10 @@ impl Drawn {
 
 #[test]
 fn each_pointer_of_a_store_is_in_the_verdict() {
-    let Some(assembler) = std::env::var_os("WMSHIM_TEST_PTXAS").map(PathBuf::from) else {
+    let Some(assembler) = std::env::var_os("TEST_PTXAS").map(PathBuf::from) else {
         return hazards::skip("needs ptxas");
     };
-    let programs = std::env::var("WMSHIM_TEST_PROGRAMS").ok().and_then(|text| text.parse().ok());
+    let programs = std::env::var("TEST_PROGRAMS").ok().and_then(|text| text.parse().ok());
     let folder = std::env::temp_dir().join(format!("wm-code-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (mut decided, mut all) = (0, 0);

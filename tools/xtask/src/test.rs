@@ -43,7 +43,7 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
 /// these tests skip themselves.
 fn add_machine_code(nextest: &mut Command) {
     let set = |name: &str| std::env::var_os(name).is_some();
-    for (tool, variable) in [("nvdisasm", "WMSHIM_TEST_NVDISASM"), ("ptxas", "WMSHIM_TEST_PTXAS")] {
+    for (tool, variable) in [("nvdisasm", "TEST_NVDISASM"), ("ptxas", "TEST_PTXAS")] {
         match toolbox::nvidia(tool) {
             _ if set(variable) => {}
             Ok(program) => {
