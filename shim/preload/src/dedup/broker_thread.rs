@@ -39,7 +39,8 @@ const UNANSWERED_PAUSE: Duration = Duration::from_millis(50);
 /// and the longest.
 const ARRIVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-const STACK: usize = 256 << 10;
+/// Bytes. To unpack and to judge an image takes more than the rest.
+const STACK: usize = 2 << 20;
 
 impl Sharing {
     /// Starts the background thread, if it does not run.

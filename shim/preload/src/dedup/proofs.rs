@@ -5,6 +5,7 @@
 //! folder, if it took long to find them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxBuildHasher;
@@ -89,7 +90,9 @@ impl KernelProofs {
         let images = &launches::CODE.images;
         let Some(image) = images.image(subject.image) else { return };
         let is_small = images.is_small(subject.image);
-        let judged = Results::of_kernels(&image, subject.sm, |name| is_small || names.contains(name));
+        let judge = || Results::of_kernels(&image, subject.sm, |name| is_small || names.contains(name));
+        // An image that the analysis does not survive has kernels that may write.
+        let judged = catch_unwind(AssertUnwindSafe(judge)).unwrap_or_default();
         if is_small {
             images.drop_image(subject.image);
         }
