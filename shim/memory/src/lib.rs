@@ -37,7 +37,7 @@ mod sync;
 mod vocabulary;
 
 pub use gate::{Closed, Gate, NotClosed, STRIPES};
-pub use manager::away::OccupiedMemory;
+pub use manager::away::{BorrowedMemory, OccupiedMemory};
 pub use manager::backing::Backing;
 pub use manager::host_budget::HostBudget;
 pub use manager::pieces::Charge;

@@ -127,3 +127,27 @@ fn where_the_device_is_full_it_comes_back_on_the_host_and_where_that_is_full_it_
     assert_eq!(manager.gpu().read(block), Some(7));
     manager.audit().expect("the books balance");
 }
+
+/// Hazard (use after free): a block is freed while its memory is copied to a file, and its memory
+/// is unmapped under the copy.
+#[test]
+fn borrowed_memory_that_is_freed_stays_mapped_and_goes_later() {
+    let manager = manager(32 * MIB);
+    let blocks: Vec<u64> = (0..3).map(|_| manager.allocate(16 << 20, S).expect("there is room")).collect();
+    manager.gpu().drain_all();
+    free(&manager, blocks[0]);
+    assert_eq!(manager.trim(0), 16 << 20);
+    let borrowed = manager.borrow_memory();
+    let another = manager.borrow_memory();
+    assert!(!borrowed.has(blocks[0]) && borrowed.has(blocks[1]));
+    free(&manager, blocks[1]);
+    manager.gpu().drain_all();
+    assert_eq!([manager.trim(0), manager.relieve(u64::MAX), manager.give_back_elsewhere()], [0; 3]);
+    assert!(manager.gpu().is_mapped(blocks[1], 16 << 20));
+    drop(borrowed);
+    assert_eq!(manager.trim(0), 0, "another borrows it still");
+    drop(another);
+    assert_eq!(manager.trim(0), 16 << 20);
+    assert!(!manager.gpu().is_mapped(blocks[1], 16 << 20) && manager.gpu().is_mapped(blocks[2], 16 << 20));
+    manager.audit().expect("the books balance");
+}

@@ -3,7 +3,7 @@
 //!
 //! The caller sees to it that from before it reads the bytes until it has brought them back no
 //! thread of the process submits work to the GPU, and that no request for memory is made. Frees do
-//! no harm.
+//! no harm: while the caller copies, it [borrows](Manager::borrow_memory) the memory.
 
 use std::ops::Range;
 
@@ -24,7 +24,32 @@ pub struct OccupiedMemory {
     pub parts: Vec<Range<u64>>,
 }
 
+/// While it lives, memory that becomes idle stays mapped where it is, and nothing is given back.
+#[must_use]
+pub struct BorrowedMemory<'a, G: Gpu>(&'a Manager<G>);
+
+impl<G: Gpu> BorrowedMemory<'_, G> {
+    /// Does a block lie on the handle whose memory begins at an address, and has it memory?
+    pub fn has(&self, address: u64) -> bool {
+        let handle = self.0.lock().holdings.ledger.occupied_handle(address);
+        handle.is_some_and(|handle| handle.range.start == address && !handle.away)
+    }
+}
+
+impl<G: Gpu> Drop for BorrowedMemory<'_, G> {
+    fn drop(&mut self) {
+        self.0.lock().under_way.end_borrow();
+    }
+}
+
 impl<G: Gpu> Manager<G> {
+    /// Memory of blocks may be copied by its address, even where they are freed meanwhile. What is
+    /// freed before is not there any more: see [`BorrowedMemory::has`].
+    pub fn borrow_memory(&self) -> BorrowedMemory<'_, G> {
+        self.lock().under_way.begin_borrow();
+        BorrowedMemory(self)
+    }
+
     /// The memory of handles that blocks in a range lie on.
     pub fn used_memory(&self, range: &Range<u64>) -> Vec<OccupiedMemory> {
         let (mut next, mut found) = (range.start, Vec::new());

@@ -90,6 +90,10 @@ impl<G: Gpu> Manager<G> {
 
     fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
         let mut state = self.wait_until(|state| !state.under_way.is_pinned());
+        // It may take minutes, and the thread may be one that answers questions.
+        if state.under_way.is_borrowed() {
+            return 0;
+        }
         state.flush(FlushScope::All);
         let bytes = wanted(&state);
         let steps = state.take_idle(tier, bytes);

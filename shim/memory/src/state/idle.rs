@@ -42,7 +42,7 @@ impl State {
     /// Takes the views beyond `keep` that have been idle longest and that nothing touches any more.
     pub(crate) fn take_views(&mut self, keep: usize) -> Vec<Undo> {
         let excess = self.holdings.ledger.extents().idle_views().len().saturating_sub(keep);
-        if excess == 0 || self.under_way.is_pinned() {
+        if excess == 0 || self.keeps_mappings() {
             return Vec::new();
         }
         let longest: Vec<u64> = self.holdings.ledger.extents().idle_views().collect();
@@ -53,11 +53,15 @@ impl State {
     /// to `most` bytes: each place of it would have to be mapped anew, and the idle memory in such
     /// a view could not take its place.
     pub(crate) fn take_views_of(&mut self, range: &Range<u64>, most: u64) -> Vec<Undo> {
-        if self.under_way.is_pinned() {
+        if self.keeps_mappings() {
             return Vec::new();
         }
         let views = self.holdings.ledger.idle_views_of(range, Tier::Device, most);
         self.take_settled_views(views, usize::MAX)
+    }
+
+    fn keeps_mappings(&self) -> bool {
+        self.under_way.is_pinned() || self.under_way.is_borrowed()
     }
 
     /// Takes the first `most` of these views that nothing touches any more.

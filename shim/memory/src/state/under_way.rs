@@ -14,6 +14,8 @@ pub(crate) struct UnderWay {
     pins: usize,
     /// Moves of live memory. Each counts as a plan and as a pin, too.
     moves: usize,
+    /// Callers that use memory by its address, though its blocks may be freed meanwhile.
+    borrows: usize,
 }
 
 impl UnderWay {
@@ -75,5 +77,18 @@ impl UnderWay {
 
     pub(crate) fn is_pinned(&self) -> bool {
         self.pins > 0
+    }
+
+    pub(crate) fn begin_borrow(&mut self) {
+        self.borrows += 1;
+    }
+
+    pub(crate) fn end_borrow(&mut self) {
+        self.borrows -= 1;
+    }
+
+    /// Does idle memory stay where it is mapped?
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.borrows > 0
     }
 }

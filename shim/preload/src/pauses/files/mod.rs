@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use wm_abi::CUdevice;
 use wm_driver::staging::{PAGE, StagingBuffer};
 use wm_driver::{Device, Tier, lock, thread};
-use wm_memory::{Manager, MoveRefusal};
+use wm_memory::{BorrowedMemory, Manager, MoveRefusal};
 
 use crate::{process, registry};
 use store::{ChunkPlace, FileStore};
@@ -231,7 +231,7 @@ impl StoredPause {
         });
         let unread = std::mem::take(&mut *lock(&unread));
         if let Err(why) = all {
-            // No thread has read anything.
+            // What was read is read again.
             return self.put_back(mapped.to_vec(), why, came);
         }
         let Some((_, why)) = unread.first().copied() else { return Vec::new() };
@@ -267,7 +267,8 @@ impl StoredPause {
         memory
     }
 
-    /// Carries out a transfer for each chunk, in several threads. The first error ends it.
+    /// Carries out a transfer for each chunk, in several threads. The first error ends it. What was
+    /// freed is left out: frees pass while the process is paused.
     fn transfer(
         &self,
         memory: &[StoredMemory],
@@ -275,8 +276,16 @@ impl StoredPause {
         how: Transferring,
         one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
     ) -> Result<(), FileFailure> {
-        let chunks: Vec<(CUdevice, FileChunk)> =
-            memory.iter().flat_map(|one| one.chunks.iter().map(|chunk| (one.device, *chunk))).collect();
+        let borrowed: Vec<(CUdevice, BorrowedMemory<'_, Device>)> =
+            registry::all().map(|manager| (manager.gpu().ordinal(), manager.borrow_memory())).collect();
+        let is_there = |one: &&StoredMemory| {
+            borrowed.iter().any(|(device, memory)| *device == one.device && memory.has(one.address))
+        };
+        let chunks_of = |one: &StoredMemory| {
+            let device = one.device;
+            one.chunks.iter().map(move |chunk| (device, *chunk)).collect::<Vec<_>>()
+        };
+        let chunks: Vec<(CUdevice, FileChunk)> = memory.iter().filter(is_there).flat_map(chunks_of).collect();
         progress.begin(chunks.iter().map(|(_, chunk)| chunk.bytes).sum());
         let (next, failure, ends) = (AtomicUsize::new(0), Mutex::new(None), AtomicBool::new(false));
         let work = || {
