@@ -171,7 +171,7 @@ fn a_member_may_take_turns_and_nothing_else() {
 fn a_flood_of_reports_delays_no_other_member() {
     let folder = Folder::new();
     let _broker = RunningBroker::start(&folder, "60");
-    let floods: Vec<_> = (0..8).map(|_| Member::new(&folder, u64::MAX)).collect();
+    let floods: Vec<_> = (0..3).map(|_| Member::new(&folder, u64::MAX)).collect();
     for (flood, turn) in floods.iter().zip(0..) {
         let gpus = vec![GpuUse { gpu: GPU, present: u64::MAX, missing: u64::MAX, free: 0, given: u64::MAX }];
         let (done, giving) = (u64::MAX, turn % 3);
@@ -179,7 +179,7 @@ fn a_flood_of_reports_delays_no_other_member() {
         let bytes = BrokerRequest::Turn(report).encode();
         let wait = Some(Duration::from_millis(5));
         sockopt::set_socket_timeout(&flood.client.0, sockopt::Timeout::Send, wait).expect("set");
-        let _is_full = (0..100_000).find_map(|_| protocol::send(flood.client.0.as_fd(), &bytes, &[]).err());
+        let _is_full = (0..5_000).find_map(|_| protocol::send(flood.client.0.as_fd(), &bytes, &[]).err());
     }
     let mut asking = Member::new(&folder, 0);
     asking.ask(600);

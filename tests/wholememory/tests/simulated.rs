@@ -50,16 +50,6 @@ fn three_ranks_that_are_threads() {
 }
 
 #[test]
-fn six_ranks_that_are_threads() {
-    passes(&bare(&["--threads", "--ranks", "6"]));
-}
-
-#[test]
-fn two_ranks_that_are_processes() {
-    passes(&bare(&["--ranks", "2"]));
-}
-
-#[test]
 fn six_ranks_that_are_processes() {
     passes(&bare(&["--ranks", "6"]));
 }
