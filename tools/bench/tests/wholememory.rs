@@ -112,7 +112,7 @@ fn bench_over_islands(scratch: &Scratch, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn gathers_over_islands_are_beside_nccl() {
+fn rows_over_islands_are_beside_nccl() {
     for shape in [
         &["--ranks", "2", "--islands", "2", "--numbers", "zipf"][..],
         &["--ranks", "4", "--islands", "2", "--wire", "links"],
@@ -120,7 +120,9 @@ fn gathers_over_islands_are_beside_nccl() {
         let output = bench_over_islands(&Scratch::new(), shape);
         let rows = rows(&output);
         let shapes: Vec<_> = rows.iter().map(|row| (&row["memory_type"], &row["count"])).collect();
-        let expected = ["distributed", "hierarchy"].map(|kind| [(kind, 1), (kind, 1000)]).concat();
+        // Gather and scatter of each.
+        let expected =
+            ["distributed", "hierarchy"].map(|kind| [1, 1, 1000, 1000].map(|count| (kind, count))).concat();
         assert_eq!(shapes.len(), expected.len(), "{shapes:?}");
         for (found, expected) in shapes.into_iter().zip(expected) {
             assert!(found.0 == expected.0 && found.1 == expected.1, "{found:?}");

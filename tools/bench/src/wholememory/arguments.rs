@@ -51,11 +51,12 @@ pub(crate) struct WholeMemoryArguments {
     /// through LD_LIBRARY_PATH
     #[arg(long)]
     pub(super) beside: Option<PathBuf>,
-    /// Ranks, which take GPUs in turn; default: one a GPU
+    /// Ranks, which take GPUs in turn; default: one a GPU. Islands of more ranks than there are
+    /// GPUs lie on one each
     #[arg(long)]
     pub(super) ranks: Option<usize>,
-    /// Islands as which the ranks pose: gathers of memory that spans them, and NCCL alone on the
-    /// same rows
+    /// Islands as which the ranks pose: gathers and scatters of memory that spans them, and NCCL
+    /// alone on the same rows
     #[arg(long, default_value_t = 1, conflicts_with = "only")]
     pub(super) islands: usize,
     /// The wire between islands

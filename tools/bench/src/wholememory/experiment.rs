@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use super::group::RankGroup;
 use super::islands::IslandShape;
-use super::orders::{RankAnswer, RankOrder, TableForm, TableOperation, TableRequest};
+use super::orders::{RankAnswer, RankOrder, TableForm, TableOperation, TableRequest, TableType};
 use super::rows::{BenchRow, LibraryOutcome};
 use wmctl::bench::comparison::median;
 
@@ -39,6 +39,8 @@ pub(super) struct LibrarySide {
     pub(super) has_network: bool,
     /// Its ranks did not meet: it is not tried any more.
     is_refused: bool,
+    /// Operations over islands that failed: they are not tried on tables of the same type.
+    failed: Vec<(TableType, TableOperation)>,
     pub(super) failures: Vec<String>,
 }
 
@@ -53,7 +55,14 @@ struct Contestant {
 
 impl LibrarySide {
     pub(super) fn new(library: PathBuf) -> Self {
-        Self { library, group: None, has_network: false, is_refused: false, failures: Vec::new() }
+        Self {
+            library,
+            group: None,
+            has_network: false,
+            is_refused: false,
+            failed: Vec::new(),
+            failures: Vec::new(),
+        }
     }
 
     /// Opens the library in a rank of its own.
@@ -153,11 +162,11 @@ fn compare(
     let mut contestants: Vec<_> = (0..sides.len()).map(|side| entry(side, operation)).collect();
     contestants.extend(plainest(operation, request.form, is_mapped).map(|plain| entry(0, plain)));
     for contestant in &mut contestants {
-        contestant.attempt(sides, |contestant, side| contestant.prepare(side, request.form, effort));
+        contestant.attempt(sides, request, |contestant, side| contestant.prepare(side, request.form, effort));
     }
     for _ in 0..effort.repeat.max(1) {
         for contestant in &mut contestants {
-            contestant.attempt(sides, |contestant, side| contestant.take_turn(side, request));
+            contestant.attempt(sides, request, |contestant, side| contestant.take_turn(side, request));
         }
     }
     let mut outcomes = contestants.into_iter().map(Contestant::outcome);
@@ -171,7 +180,10 @@ fn compare(
 /// The plainest way to do the same: by a kernel that reaches all of the table, or by NCCL.
 fn plainest(operation: TableOperation, form: TableForm, is_mapped: bool) -> Option<TableOperation> {
     match operation {
-        TableOperation::Gather if form == TableForm::Spanning => Some(TableOperation::PlainExchange),
+        // As many bytes pass to the owners of rows as pass from them.
+        TableOperation::Gather | TableOperation::Scatter if form == TableForm::Spanning => {
+            Some(TableOperation::PlainExchange)
+        }
         TableOperation::Gather if is_mapped => Some(TableOperation::PlainGather),
         TableOperation::Scatter if is_mapped => Some(TableOperation::PlainScatter),
         _ => None,
@@ -183,17 +195,23 @@ impl Contestant {
     fn attempt(
         &mut self,
         sides: &mut [LibrarySide],
+        request: TableRequest,
         body: impl FnOnce(&mut Self, &mut LibrarySide) -> Result<()>,
     ) {
         let side = &mut sides[self.side];
         if self.outcome.is_some() {
             return;
         }
-        if side.group.is_none() {
+        let tried = (request.memory_type, self.operation);
+        if side.group.is_none() || side.failed.contains(&tried) {
             self.outcome = Some(LibraryOutcome::Failed);
         } else if let Err(reason) = body(self, side) {
             side.record_failure(&format!("{:?}", self.operation), &reason);
             self.outcome = Some(LibraryOutcome::Failed);
+            // Ranks that meet again over NCCL take seconds.
+            if request.form == TableForm::Spanning {
+                side.failed.push(tried);
+            }
         }
     }
 

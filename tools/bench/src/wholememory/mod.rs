@@ -60,7 +60,7 @@ pub(crate) fn wholememory(arguments: &WholeMemoryArguments) -> Result<()> {
         None => installed()?,
     };
     if let Some((rank, ranks)) = arguments.rank.zip(arguments.ranks) {
-        return rank::serve(&library, rank, IslandShape::new(ranks, arguments.islands, arguments.wire)?);
+        return rank::serve(&library, rank, arguments.shape(ranks, gpus()?)?);
     }
     let effort = arguments.effort()?;
     let beside = arguments.beside.as_deref().map(existing).transpose()?;
@@ -103,18 +103,22 @@ fn existing(path: &Path) -> Result<PathBuf> {
     Ok(path.canonicalize()?)
 }
 
+/// The GPUs of the machine.
+fn gpus() -> Result<usize> {
+    driver()?.init()?;
+    Ok(driver()?.device_count()?.max(0) as usize)
+}
+
 impl WholeMemoryArguments {
+    fn shape(&self, ranks: usize, gpus: usize) -> Result<IslandShape> {
+        IslandShape::new(ranks, self.islands, self.wire, gpus)
+    }
+
     fn effort(&self) -> Result<Effort> {
-        let ranks = match self.ranks {
-            Some(ranks) => ranks,
-            None => {
-                driver()?.init()?;
-                driver()?.device_count()?.max(0) as usize
-            }
-        };
-        ensure!(ranks > 0, "no GPU is there: WMSHIM_DRIVER=sim takes the simulated driver");
+        let gpus = gpus()?;
+        ensure!(gpus > 0, "no GPU is there: WMSHIM_DRIVER=sim takes the simulated driver");
         let patience = Duration::from_secs(self.patience);
-        let shape = IslandShape::new(ranks, self.islands, self.wire)?;
+        let shape = self.shape(self.ranks.unwrap_or(gpus), gpus)?;
         Ok(Effort { seconds: self.seconds, repeat: self.repeat, shape, patience })
     }
 

@@ -33,6 +33,8 @@ const CALLED: [(TableType, TableLocation); 3] = [
 const CROSSINGS: [u64; 4] = [1, 1000, 100_000, 1_000_000];
 const SPANNING: [TableType; 2] = [TableType::Distributed, TableType::Hierarchy];
 
+const MOVES: &[TableOperation] = &[TableOperation::Gather, TableOperation::Scatter];
+
 const FLOATS: [ElementKind; 2] = [ElementKind::Float; 2];
 
 /// Tables of one kind, which the same ranks make one after the other.
@@ -70,7 +72,6 @@ pub(super) fn plan(arguments: &WholeMemoryArguments, ranks: usize) -> Result<Vec
 }
 
 fn kinds(arguments: &WholeMemoryArguments, part: BenchPart, ranks: usize) -> Vec<KindPlan> {
-    const MOVES: &[TableOperation] = &[TableOperation::Gather, TableOperation::Scatter];
     let table = |memory_type, location, form, row_bytes: u64| {
         let all = if location == TableLocation::Device { arguments.table_gib } else { arguments.host_gib };
         let rows = bytes(all, 30) / row_bytes / ranks as u64 * ranks as u64;
@@ -125,8 +126,8 @@ fn kinds(arguments: &WholeMemoryArguments, part: BenchPart, ranks: usize) -> Vec
     }
 }
 
-/// Gathers of tables on devices that span islands, of each kind of numbers. One row is the last one
-/// of the table, so that it passes from island to island.
+/// Tables on devices that span islands, of each kind of numbers. One row is the last one of the
+/// table, so that it passes from island to island.
 fn spanning(arguments: &WholeMemoryArguments, memory_type: TableType, ranks: usize) -> KindPlan {
     let table = |(row_bytes, count, numbers): (u64, u64, RowNumbers)| TableRequest {
         memory_type,
@@ -145,7 +146,7 @@ fn spanning(arguments: &WholeMemoryArguments, memory_type: TableType, ranks: usi
         let kinds = if count == 1 { &[RowNumbers::One] } else { &*arguments.numbers };
         kinds.iter().map(move |numbers| (row, count, *numbers))
     };
-    KindPlan { tables: shapes.flat_map(drawn).map(table).collect(), operations: &[TableOperation::Gather] }
+    KindPlan { tables: shapes.flat_map(drawn).map(table).collect(), operations: MOVES }
 }
 
 #[cfg(test)]
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_over_islands_is_gathered_by_calls_of_all_sizes() {
+    fn rows_over_islands_are_moved_by_calls_of_all_sizes() {
         let tables = planned("--islands 2 --rows 128,2048 --gather-mib 512").expect("a plan");
         let shapes = |row| {
             let of_row = tables.iter().filter(move |table| table.row_bytes == row);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_over_islands_is_gathered_by_numbers_that_repeat() {
+    fn rows_over_islands_are_moved_by_numbers_that_repeat() {
         let tables = planned("--islands 2 --rows 128 --numbers uniform,zipf").expect("a plan");
         let of_a_kind: Vec<_> = tables.iter().take(7).map(|table| (table.count, table.numbers)).collect();
         let large = CROSSINGS[1..].iter();

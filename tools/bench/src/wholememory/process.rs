@@ -44,7 +44,7 @@ impl RankProcess {
     pub(super) fn enter(library: &Path, number: usize, shape: IslandShape) -> Result<Self> {
         let driver = driver()?;
         driver.init()?;
-        let device = number as c_int % driver.device_count()?.max(1);
+        let device = shape.gpu_of(number) as c_int;
         let context = driver.primary_ctx_retain(device)?;
         driver.ctx_set_current(context)?;
         let stream = driver.stream_create(NON_BLOCKING)?;
