@@ -5,6 +5,7 @@
 //! (`wmctl bench copy`). `make dist` puts this program into `dist/dev`, for the scripts in
 //! `tests/workloads`; it is not in the wheel. It prints text or, with `--json`, JSON.
 
+mod code;
 mod managed;
 mod moves;
 mod ranks;
@@ -37,6 +38,8 @@ enum Instrument {
     Moves(moves::MovesArguments),
     /// Memory that two blocks share for a while, with a check that a write is refused
     Shares(shares::SharesArguments),
+    /// Random kernels on a GPU: what the analysis of their code calls read does not change
+    Code(code::CodeArguments),
     /// WholeMemory's gather, scatter and training, on any number of GPUs
     #[command(name = "wholememory")]
     WholeMemory(wholememory::WholeMemoryArguments),
@@ -61,6 +64,7 @@ fn run(instrument: &Instrument) -> Result<()> {
         Instrument::Shapes(arguments) => shapes::shapes(arguments),
         Instrument::Moves(arguments) => moves::moves(arguments),
         Instrument::Shares(arguments) => shares::shares(arguments),
+        Instrument::Code(arguments) => code::code(arguments),
         Instrument::WholeMemory(arguments) => wholememory::wholememory(arguments),
         Instrument::Tiers(arguments) => tiers::tiers(arguments),
     }
