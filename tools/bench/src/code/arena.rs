@@ -3,17 +3,17 @@
 use std::ffi::c_void;
 
 use anyhow::{Result, ensure};
-use drawn_kernels::{MOST, POINTERS_IN_TABLE, REACH, THREADS};
+use drawn_kernels::{POINTERS_IN_TABLE, REACH, THREADS};
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUdeviceptr, CUfunction, CUstream};
 use wm_driver::Api;
 use wm_driver::api::Named;
 
-use super::launch::LaunchValues;
-
 /// Blocks for parameters, then those of which only the table has the address.
 pub(super) const NAMED: usize = 16;
 pub(super) const BLOCKS: usize = NAMED + POINTERS_IN_TABLE as usize;
-/// Bytes of a block. Pointers begin in its middle, so that what is near them is seen.
+/// Words of the table.
+const TABLE_WORDS: usize = 1 + POINTERS_IN_TABLE as usize;
+/// Bytes of a block. Pointers begin at a quarter of it, so that what is near them is seen.
 pub(super) const BLOCK: u64 = 2 * REACH;
 
 /// Streams in which launches run beside each other.
@@ -46,7 +46,7 @@ impl Arena {
             pristine: driver.mem_alloc(bytes)?,
             found: vec![0; bytes],
             known,
-            table: driver.mem_alloc(8 * (1 + POINTERS_IN_TABLE as usize))?,
+            table: driver.mem_alloc(8 * TABLE_WORDS)?,
         };
         for to in [arena.base, arena.pristine] {
             // SAFETY: memory of as many bytes; the call returns when they were read.
@@ -55,8 +55,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// The middle of a block.
-    pub(super) fn middle(&self, block: usize) -> u64 {
+    /// Where pointers into a block begin.
+    pub(super) fn start_in(&self, block: usize) -> u64 {
         self.base + block as u64 * BLOCK + BLOCK / 4
     }
 
@@ -70,22 +70,25 @@ impl Arena {
         self.table
     }
 
-    /// Launches a kernel so often, and waits.
-    pub(super) fn launch(&self, function: CUfunction, values: &LaunchValues, times: u64) -> Result<()> {
-        let words = values.table_words();
-        ensure!(words[0] < MOST, "the number of the table is too large");
+    /// Launches a kernel so often, and waits. `table` is what the table has meanwhile, `parameters`
+    /// a pointer to each of the kernel's.
+    pub(super) fn launch(
+        &self,
+        function: CUfunction,
+        table: &[u64],
+        parameters: &[*const u8],
+        times: u64,
+    ) -> Result<()> {
+        ensure!(table.len() == TABLE_WORDS, "the table has another length");
         // SAFETY: memory of as many bytes; the call returns when they were read. No launch runs.
-        unsafe { self.driver.memcpy_htod(self.table, words.as_ptr().cast(), 8 * words.len()) }?;
+        unsafe { self.driver.memcpy_htod(self.table, table.as_ptr().cast(), 8 * TABLE_WORDS) }?;
         self.driver.ctx_synchronize()?;
-        let pointers = values.pointers();
         for at in 0..times as usize {
             let stream = self.streams[at % STREAMS];
-            let arguments = pointers.as_ptr().cast_mut();
+            let arguments = parameters.as_ptr().cast_mut().cast::<*mut c_void>();
             // SAFETY: the arguments are those of a drawn kernel, and the driver copies them during
             // the call; the memory that they point to lives as long as this value.
-            unsafe {
-                self.driver.launch_kernel(function, 1, THREADS, stream, arguments.cast::<*mut c_void>())
-            }?;
+            unsafe { self.driver.launch_kernel(function, 1, THREADS, stream, arguments) }?;
         }
         Ok(self.driver.ctx_synchronize()?)
     }

@@ -9,7 +9,7 @@ use super::arena::{Arena, BLOCKS, NAMED};
 /// Words of all parameters.
 const WORDS: usize = (ARRAY + ARRAY_WORDS) as usize;
 
-/// Bytes of a pointer's distance from the middle of its block, at most.
+/// Bytes of a pointer's distance from the place in its block where pointers begin, at most.
 const NEAR: u64 = 1 << 10;
 
 /// The parameters of a launch, and the contents of its table.
@@ -22,7 +22,7 @@ pub(super) struct LaunchValues {
 impl LaunchValues {
     pub(super) fn draw(random: &mut fastrand::Rng, arena: &Arena) -> Self {
         let near =
-            |random: &mut fastrand::Rng, block: usize| arena.middle(block) + 8 * random.u64(..NEAR / 8);
+            |random: &mut fastrand::Rng, block: usize| arena.start_in(block) + 8 * random.u64(..NEAR / 8);
         let mut words = [0; WORDS];
         for word in (0..PARAMETERS).chain(ARRAY as usize..WORDS) {
             let block = random.usize(..NAMED);

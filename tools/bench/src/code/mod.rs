@@ -161,7 +161,7 @@ fn run(
     while left > 0 {
         let values = LaunchValues::draw(&mut random, arena);
         let same = left.min(arguments.same);
-        arena.launch(function, &values, same)?;
+        arena.launch(function, values.table_words(), &values.pointers(), same)?;
         let changed = arena.changed()?;
         for one in judged {
             let may_write = values.may_write(one.effects, arena);
