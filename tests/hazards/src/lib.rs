@@ -7,6 +7,7 @@
 //! in a clean environment and ends it if it hangs.
 
 pub mod c;
+pub mod conversation;
 pub mod driver;
 pub mod elf;
 pub mod host;

@@ -1,13 +1,14 @@
 //! A program that a test limits, trims or detaches while it runs: see `c/limited.c`.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::conversation::Conversation;
 use crate::{Host, Scratch, c, driver, host, places};
 
 const MIB: u64 = 1 << 20;
@@ -15,9 +16,7 @@ const MIB: u64 = 1 << 20;
 /// The program, and its socket.
 #[derive(Debug)]
 pub struct Limited {
-    child: Option<Child>,
-    words: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    conversation: Conversation,
     socket: PathBuf,
     _scratch: Scratch,
 }
@@ -83,41 +82,12 @@ impl Limited {
         let host = Host::shimmed(&words[0], &scratch, &driver::simulated(&scratch));
         let host = host.args(&words[1..]).env("SIMCUDA_RACES", "1").env("SIMCUDA_MEMORY", "512MiB");
         let host = host.env("WMSHIM_HEADROOM", "0");
-        let mut child = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).start();
-        let words = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let socket = scratch.path().join("stats").join(format!("{}.sock", child.id()));
-        let mut started = Self { child: Some(child), words, answers, socket, _scratch: scratch };
+        let host = variables.iter().fold(host, |host, (name, value)| host.env(name, value));
+        let conversation = Conversation::start(host);
+        let socket = scratch.path().join("stats").join(format!("{}.sock", conversation.id()));
+        let mut started = Self { conversation, socket, _scratch: scratch };
         assert_eq!(started.hear(), "done");
         started
-    }
-
-    /// Sends it a command. The answer is read with [`hear`](Self::hear).
-    pub fn tell(&mut self, line: &str) {
-        writeln!(self.words, "{line}").expect("the program listens");
-    }
-
-    /// Its answer.
-    pub fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("a pipe can be read");
-        if line.is_empty() {
-            let ended = host::watched(self.child.take().expect("not ended"));
-            panic!("{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
-        }
-        line.trim().to_owned()
-    }
-
-    /// Sends it a command, and returns its answer.
-    pub fn say(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
-    }
-
-    /// Sends it a command whose answer is `done`.
-    #[track_caller]
-    pub fn obey(&mut self, line: &str) {
-        assert_eq!(self.say(line), "done", "{line}");
     }
 
     /// Checks that every byte of its blocks is right.
@@ -187,17 +157,21 @@ impl Limited {
     /// Ends it. It checks its bytes before.
     pub fn end(mut self) {
         self.tell("end");
-        let ended = host::watched(self.child.take().expect("not ended"));
+        let ended = self.conversation.end();
         assert!(ended.status.success(), "{}", host::said(&ended));
     }
 }
 
-impl Drop for Limited {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // A failed test must leave no process behind.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+impl Deref for Limited {
+    type Target = Conversation;
+
+    fn deref(&self) -> &Conversation {
+        &self.conversation
+    }
+}
+
+impl DerefMut for Limited {
+    fn deref_mut(&mut self) -> &mut Conversation {
+        &mut self.conversation
     }
 }

@@ -3,11 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::conversation::Conversation;
 use crate::{Host, Scratch, c, driver, host, places};
 
 /// Longer than anything here takes.
@@ -34,9 +34,7 @@ pub fn paused(scratch: &Scratch, arguments: &[&str], variables: &[(&str, &str)])
 /// `paused serve`, which obeys a word at a time.
 #[derive(Debug)]
 pub struct Served {
-    child: Option<Child>,
-    words: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    conversation: Conversation,
     /// Its socket.
     pub socket: PathBuf,
 }
@@ -44,23 +42,19 @@ pub struct Served {
 impl Served {
     /// Starts it with these variables.
     pub fn start(scratch: &Scratch, variables: &[(&str, &str)]) -> Self {
-        let mut child = paused(scratch, &["serve"], variables).start();
-        let words = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let socket = scratch.path().join("stats").join(format!("{}.sock", child.id()));
-        Self { child: Some(child), words, answers, socket }
+        let conversation = Conversation::start(paused(scratch, &["serve"], variables));
+        let socket = scratch.path().join("stats").join(format!("{}.sock", conversation.id()));
+        Self { conversation, socket }
     }
 
     /// Sends it words. The answer is read with [`hear`](Self::hear).
     pub fn tell(&mut self, words: &str) {
-        writeln!(self.words, "{words}").expect("the program listens");
+        self.conversation.tell(words);
     }
 
     /// Its answer.
     pub fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("the program answers");
-        line.trim().to_owned()
+        self.conversation.hear()
     }
 
     /// Sends it words, and returns its answer.
@@ -103,9 +97,7 @@ impl Served {
 
     /// Kills it, and waits until it is gone.
     pub fn kill(mut self) {
-        let mut child = self.child.take().expect("it has not ended");
-        child.kill().expect("it lives");
-        child.wait().expect("it ends");
+        self.conversation.kill();
     }
 
     /// Has the socket make a change, in steps, for ten seconds at most. Returns the last answer.
@@ -130,7 +122,7 @@ impl Served {
     /// Ends it. Returns what it has said.
     pub fn end(mut self) -> String {
         self.tell("exit");
-        let output = host::watched(self.child.take().expect("it has not ended"));
+        let output = self.conversation.end();
         assert!(output.status.success(), "{}", host::said(&output));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }

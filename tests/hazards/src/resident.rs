@@ -1,21 +1,17 @@
 //! A host program that runs while a test observes it: it obeys one word at a time, see
 //! `c/resident.c`.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout};
 
-use crate::{Host, Scratch, c, driver, host};
+use crate::conversation::Conversation;
+use crate::{Host, Scratch, c, driver};
 
 /// The program, and the folder of its statistics.
 #[derive(Debug)]
 pub struct Resident {
-    child: Option<Child>,
-    words: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    conversation: Conversation,
     statistics: PathBuf,
-    id: u32,
 }
 
 impl Resident {
@@ -35,11 +31,8 @@ impl Resident {
         let driver = driver::simulated(scratch);
         let program = c::cuda_program(scratch, "resident");
         let host = Host::shimmed(program, scratch, &driver);
-        let mut child = environment.iter().fold(host, |host, (name, value)| host.env(name, value)).start();
-        let words = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let id = child.id();
-        Self { child: Some(child), words, answers, statistics: scratch.path().join("stats"), id }
+        let host = environment.iter().fold(host, |host, (name, value)| host.env(name, value));
+        Self { conversation: Conversation::start(host), statistics: scratch.path().join("stats") }
     }
 
     /// Sends a word and waits until the program has obeyed. Returns the id of the program's own
@@ -48,10 +41,8 @@ impl Resident {
     /// # Panics
     /// If the program has ended.
     pub fn say(&mut self, word: &str) -> u32 {
-        writeln!(self.words, "{word}").expect("the program listens");
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("the program answers");
-        line.trim().strip_prefix("done ").expect("the program answers").parse().expect("an id")
+        let answer = self.conversation.say(word);
+        answer.strip_prefix("done ").expect("the program answers").parse().expect("an id")
     }
 
     /// Sends the last word and waits for the end. Returns the program's error output.
@@ -59,9 +50,8 @@ impl Resident {
     /// # Panics
     /// If it ends with an error.
     pub fn end(mut self, word: &str) -> String {
-        writeln!(self.words, "{word}").expect("the program listens");
-        let child = self.child.take().expect("it has not ended");
-        let output = host::watched(child);
+        self.conversation.tell(word);
+        let output = self.conversation.end();
         assert!(output.status.success(), "{:?}", output.status);
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -71,34 +61,21 @@ impl Resident {
     /// # Panics
     /// If it cannot be sent.
     pub fn end_by(mut self, signal: i32) -> Option<i32> {
-        let child = self.child.take().expect("it has not ended");
-        // SAFETY: plain system call; the process is a child of this one, and not yet waited for.
-        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
-        host::watched(child).status.signal()
+        self.conversation.end_by(signal).status.signal()
     }
 
     /// The process.
     pub fn id(&self) -> u32 {
-        self.id
+        self.conversation.id()
     }
 
     /// The path of its socket, while there is one.
     pub fn socket(&self) -> PathBuf {
-        self.statistics.join(format!("{}.sock", self.id))
+        self.statistics.join(format!("{}.sock", self.id()))
     }
 
     /// The folder of sockets and dumps.
     pub fn statistics(&self) -> &Path {
         &self.statistics
-    }
-}
-
-impl Drop for Resident {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // A failed test must leave no process behind.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

@@ -1,15 +1,15 @@
 //! Programs that hold the same bytes and obey commands (`c/shared.c`), and their broker.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::{Host, Scratch, c, driver, host, places};
+use crate::conversation::Conversation;
+use crate::{Host, Scratch, c, driver, places};
 
 /// Bytes in the unit of the programs' words.
 pub const MIB: u64 = 1 << 20;
@@ -68,10 +68,7 @@ impl Stage {
             .env("SIMCUDA_RACES", "1")
             .env("SIMCUDA_SEED", "5");
         let host = variables.iter().fold(host, |host, (name, value)| host.env(name, value));
-        let mut child = host.start();
-        let words = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut sharer = Sharer { child: Some(child), words, answers };
+        let mut sharer = Sharer { conversation: Conversation::start(host) };
         assert_eq!(sharer.hear(), "ready");
         sharer
     }
@@ -139,17 +136,10 @@ impl Drop for Stage {
 /// A program whose blocks other programs hold too.
 #[derive(Debug)]
 pub struct Sharer {
-    child: Option<Child>,
-    words: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    conversation: Conversation,
 }
 
 impl Sharer {
-    /// The process; 0 once it has ended.
-    pub fn id(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
-    }
-
     /// Its threads of this name.
     pub fn threads(&self, name: &str) -> usize {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("it runs").flatten();
@@ -157,41 +147,13 @@ impl Sharer {
         names.filter(|of| of.trim() == name).count()
     }
 
-    /// Sends it a command. The answer is read with [`hear`](Self::hear).
-    pub fn tell(&mut self, line: &str) {
-        writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");
-    }
-
-    /// Its answer; if it ended instead, its error output.
-    pub fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("a pipe can be read");
-        if line.is_empty() {
-            let ended = host::watched(self.child.take().expect("not ended"));
-            panic!("{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
-        }
-        line.trim().to_owned()
-    }
-
-    /// Sends it a command, and returns its answer.
-    pub fn say(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear()
-    }
-
     /// Sends it a command at which it ends with an error. Returns its error output.
     #[track_caller]
     pub fn expect_end(mut self, line: &str) -> String {
         self.tell(line);
-        let ended = host::watched(self.child.take().expect("not ended"));
+        let ended = self.conversation.end();
         assert!(!ended.status.success(), "{line}: it has not failed");
         String::from_utf8_lossy(&ended.stderr).into_owned()
-    }
-
-    /// Sends it a command whose answer is `done`.
-    #[track_caller]
-    pub fn obey(&mut self, line: &str) {
-        assert_eq!(self.say(line), "done", "{line}");
     }
 
     /// It loads these blocks: number, seed, MiB.
@@ -227,28 +189,27 @@ impl Sharer {
         figures[name].as_u64().unwrap_or_else(|| panic!("no {name} in {figures}"))
     }
 
-    /// Kills it, and waits until it is gone.
-    pub fn kill(&mut self) {
-        let mut child = self.child.take().expect("not ended");
-        child.kill().expect("it can be killed");
-        child.wait().expect("it can be waited for");
-    }
-
     /// Ends it.
     pub fn end(mut self) {
-        self.words = None;
-        let Some(child) = self.child.take() else { return };
-        let ended = host::watched(child);
+        if !self.conversation.goes_on() {
+            return;
+        }
+        let ended = self.conversation.end();
         assert!(ended.status.success(), "{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
     }
 }
 
-impl Drop for Sharer {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+impl Deref for Sharer {
+    type Target = Conversation;
+
+    fn deref(&self) -> &Conversation {
+        &self.conversation
+    }
+}
+
+impl DerefMut for Sharer {
+    fn deref_mut(&mut self) -> &mut Conversation {
+        &mut self.conversation
     }
 }
 
@@ -256,7 +217,7 @@ impl Drop for Sharer {
 /// Returns the MiB of each.
 pub fn read_until(sharers: &mut [Sharer], mib: u64, milliseconds: u64) -> Vec<u64> {
     sharers.iter_mut().for_each(|sharer| sharer.tell(&format!("share {mib} {milliseconds}")));
-    let answers = sharers.iter_mut().map(Sharer::hear);
+    let answers = sharers.iter_mut().map(|sharer| sharer.hear());
     answers.map(|bytes| bytes.parse::<u64>().unwrap_or_else(|_| panic!("{bytes}")) / MIB).collect()
 }
 
