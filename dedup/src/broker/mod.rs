@@ -161,9 +161,9 @@ impl<D: Clone> Broker<D> {
         self.departures += 1;
     }
 
-    /// A client takes back chunks that it uses alone again, at most `most`: they are its own memory from
-    /// now on, and its leases are over. While no user of any chunk leaves, each question after one
-    /// that found fewer is answered at once.
+    /// A client takes back chunks that it uses alone again, at most `most`: they are its own memory
+    /// from now on, and its leases are over. While no user of any chunk leaves, each question after
+    /// one that found fewer is answered at once.
     pub fn take_back(&mut self, client: ClientNumber, most: usize) -> Vec<LeaseNumber> {
         let Some(leases) = self.clients.get_mut(&client) else { return Vec::new() };
         if leases.looked_at == self.departures {

@@ -1,8 +1,9 @@
-//! Memory that was shared, and that no other program uses any more, is a program's own again.
-//!
 //! Hazard (latency): a write waits for all work of the GPU, as for a stream that only the host lets
 //! go on, although no other program has the memory.
+//!
 //! Hazard (data race): a program writes memory that another one still has.
+//!
+//! Memory that was shared, and that no other program uses any more, is a program's own again.
 
 use std::time::Instant;
 

@@ -262,8 +262,7 @@ impl Gpu for Model {
     fn memory_info(&self) -> Result<(u64, u64)> {
         let inner = self.enter("memory_info")?;
         let total = inner.capacity[&Tier::Device];
-        // Memory of others takes none of the device here, until it is taken back.
-        Ok((total.saturating_sub(inner.held(Tier::Device)), total))
+        Ok((total - inner.held(Tier::Device), total))
     }
 
     fn oom_answer(&self, _: Shortfall) -> OomAnswer {

@@ -1,6 +1,6 @@
 //! Memory that other processes use, too.
 
-use wm_driver::Handle;
+use wm_driver::{Handle, Tier};
 
 use super::Model;
 
@@ -22,21 +22,34 @@ impl Model {
         self.lock().give_away(handle.0);
     }
 
-    /// No other process uses the memory at an address any more.
-    pub fn take_back(&self, address: u64) {
+    /// Bytes of others' memory that can be taken back. It takes none of the device here until then,
+    /// but no device has more than it has.
+    pub fn room_to_take_back(&self) -> u64 {
+        let inner = self.lock();
+        inner.capacity[&Tier::Device] - inner.held(Tier::Device)
+    }
+
+    /// The memory at an address.
+    pub fn memory_at(&self, address: u64) -> Handle {
+        let inner = self.lock();
+        Handle(inner.place(address).0)
+    }
+
+    /// No other process uses a handle any more. It may be gone.
+    pub fn take_back(&self, handle: Handle) {
         let mut inner = self.lock();
-        let (handle, _) = inner.place(address);
-        let physical = inner.physical.get_mut(&handle).expect("a handle that exists");
+        let Some(physical) = inner.physical.get_mut(&handle.0) else { return };
         if std::mem::replace(&mut physical.foreign, false) {
             let (tier, bytes) = (physical.tier, physical.bytes);
             *inner.held.entry(tier).or_default() += bytes;
         }
     }
 
-    /// Other processes use the memory at an address, still.
-    pub fn leave_to_others(&self, address: u64) {
+    /// Other processes use a handle still. It may be gone.
+    pub fn leave_to_others(&self, handle: Handle) {
         let mut inner = self.lock();
-        let (handle, _) = inner.place(address);
-        inner.give_away(handle);
+        if inner.physical.contains_key(&handle.0) {
+            inner.give_away(handle.0);
+        }
     }
 }
