@@ -3,8 +3,11 @@
 //! without end are the same fault in the broker's books. A client that waits for ever while another
 //! one has the bytes is one of its promises that is broken.
 //!
+//! Hazard (data race): a client takes back a chunk that another process maps, and writes it.
+//!
 //! Random clients against a model that is a list of leases and nothing else.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proptest::prelude::*;
@@ -23,23 +26,43 @@ fn name(number: u8) -> ChunkName {
 enum Step {
     Join,
     Gone(usize),
-    Offer(usize, u8),
-    LookUp(usize, u8),
+    Offer(usize, u8, bool),
+    LookUp(usize, u8, bool),
     Release(usize, usize),
     Forge(usize, u64),
     Arrivals(usize, usize),
+    /// The process of a client ends, if the client is gone.
+    Ended(usize),
+    TakeBack(usize, usize),
+}
+
+/// Did the client hold the chunk under an earlier broker?
+fn again() -> impl Strategy<Value = bool> {
+    proptest::bool::weighted(0.1)
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => Just(Step::Join),
         1 => (0..8_usize).prop_map(Step::Gone),
-        6 => (0..8_usize, 0..10_u8).prop_map(|(client, name)| Step::Offer(client, name)),
-        6 => (0..8_usize, 0..10_u8).prop_map(|(client, name)| Step::LookUp(client, name)),
+        6 => (0..8_usize, 0..10_u8, again()).prop_map(|(client, name, again)| Step::Offer(client, name, again)),
+        6 => (0..8_usize, 0..10_u8, again())
+            .prop_map(|(client, name, again)| Step::LookUp(client, name, again)),
         5 => (0..8_usize, 0..40_usize).prop_map(|(client, lease)| Step::Release(client, lease)),
         1 => (0..8_usize, any::<u64>()).prop_map(|(client, lease)| Step::Forge(client, lease)),
         2 => (0..8_usize, 0..4_usize).prop_map(|(client, most)| Step::Arrivals(client, most)),
+        2 => (0..8_usize).prop_map(Step::Ended),
+        4 => (0..8_usize, 1..4_usize).prop_map(|(client, most)| Step::TakeBack(client, most)),
     ]
+}
+
+/// What is known of the memory of a chunk, besides its leases.
+#[derive(Default)]
+struct ChunkMemory {
+    was_shared: bool,
+    is_renewed: bool,
+    /// Clients that had leases when they were gone, and did not end since.
+    lost: Vec<ClientNumber>,
 }
 
 /// Live clients, and live leases with their client and chunk. A chunk is there if a lease of it is.
@@ -50,6 +73,8 @@ struct Model {
     leases: Vec<(LeaseNumber, ClientNumber, u8)>,
     waiting: Vec<(LeaseNumber, ClientNumber, u8, bool)>,
     arrived: Vec<(ClientNumber, u8)>,
+    /// By name, of chunks that are there.
+    memory: BTreeMap<u8, ChunkMemory>,
 }
 
 impl Model {
@@ -75,6 +100,23 @@ impl Model {
             && self.all_leases() < LIMITS.leases
     }
 
+    /// After leases have ended.
+    fn forget_memory(&mut self) {
+        let chunks = self.chunks();
+        self.memory.retain(|name, _| chunks.contains(name));
+    }
+
+    /// Leases of chunks that the client maps, and that no other process can map.
+    fn own_again(&self, client: ClientNumber) -> Vec<LeaseNumber> {
+        let users = |name| self.leases.iter().filter(|(.., of)| *of == name).count();
+        let is_own = |name: u8| {
+            let memory = &self.memory[&name];
+            users(name) == 1 && memory.was_shared && !memory.is_renewed && memory.lost.is_empty()
+        };
+        let own = self.leases.iter().filter(|(_, owner, name)| *owner == client && is_own(*name));
+        own.map(|(lease, ..)| *lease).collect()
+    }
+
     fn is_wanted_beside(&self, client: ClientNumber, name: u8) -> bool {
         self.waiting.iter().any(|(_, owner, wanted, _)| *owner != client && *wanted == name)
     }
@@ -98,11 +140,15 @@ impl Run {
         match *step {
             Step::Join => self.join(),
             Step::Gone(client) => self.client(client).into_iter().for_each(|client| self.gone(client)),
-            Step::Offer(client, name) => {
-                self.client(client).into_iter().for_each(|client| self.offer(client, name));
+            Step::Offer(client, name, again) => {
+                self.client(client).into_iter().for_each(|client| self.offer(client, name, again));
             }
-            Step::LookUp(client, name) => {
-                self.client(client).into_iter().for_each(|client| self.look_up(client, name));
+            Step::LookUp(client, name, again) => {
+                self.client(client).into_iter().for_each(|client| self.look_up(client, name, again));
+            }
+            Step::Ended(client) => self.client(client).into_iter().for_each(|client| self.ended(client)),
+            Step::TakeBack(client, most) => {
+                self.client(client).into_iter().for_each(|client| self.take_back(client, most));
             }
             Step::Release(client, lease) => {
                 let lease = self.granted.iter().rev().nth(lease).copied();
@@ -128,11 +174,33 @@ impl Run {
     }
 
     fn gone(&mut self, client: ClientNumber) {
+        let used: Vec<u8> =
+            self.model.leases.iter().filter(|(_, of, _)| *of == client).map(|it| it.2).collect();
         self.broker.gone(client);
+        for (_, memory) in self.model.memory.iter_mut().filter(|(name, _)| used.contains(name)) {
+            memory.lost.extend((!memory.lost.contains(&client)).then_some(client));
+        }
         self.model.clients.retain(|live| *live != client);
         self.model.leases.retain(|(_, owner, _)| *owner != client);
         self.model.waiting.retain(|(_, owner, ..)| *owner != client);
         self.model.arrived.retain(|(owner, _)| *owner != client);
+        self.model.forget_memory();
+    }
+
+    fn ended(&mut self, client: ClientNumber) {
+        if !self.model.clients.contains(&client) {
+            self.broker.ended(client);
+            self.model.memory.values_mut().for_each(|memory| memory.lost.retain(|lost| *lost != client));
+        }
+    }
+
+    fn take_back(&mut self, client: ClientNumber, most: usize) {
+        let own = self.model.own_again(client);
+        let taken = self.broker.take_back(client, most);
+        assert_eq!(taken.len(), own.len().min(most), "none that can be taken back is missed");
+        assert!(taken.iter().all(|lease| own.contains(lease)), "another process may map one of {taken:?}");
+        self.model.leases.retain(|(lease, ..)| !taken.contains(lease));
+        self.model.forget_memory();
     }
 
     fn ask_for_arrivals(&mut self, client: ClientNumber, most: usize) {
@@ -153,11 +221,17 @@ impl Run {
         self.model.leases.push((lease, client, name));
     }
 
-    fn offer(&mut self, client: ClientNumber, number: u8) {
+    fn offer(&mut self, client: ClientNumber, number: u8, again: bool) {
         let chunks = self.model.chunks();
         let descriptor = Rc::new(number);
         let weak = Rc::downgrade(&descriptor);
-        match self.broker.offer(client, name(number), descriptor) {
+        let offer = if again { Broker::offer_again } else { Broker::offer };
+        let outcome = offer(&mut self.broker, client, name(number), descriptor);
+        if let OfferOutcome::Accepted(_) = outcome {
+            self.model.memory.insert(number, ChunkMemory::default());
+        }
+        self.renew(number, again);
+        match outcome {
             OfferOutcome::Present => assert!(chunks.contains(&number)),
             OfferOutcome::Full => {
                 assert!(!chunks.contains(&number));
@@ -177,9 +251,17 @@ impl Run {
         }
     }
 
-    fn look_up(&mut self, client: ClientNumber, number: u8) {
+    fn renew(&mut self, number: u8, again: bool) {
+        let memory = self.model.memory.get_mut(&number);
+        memory.into_iter().for_each(|memory| memory.is_renewed |= again);
+    }
+
+    fn look_up(&mut self, client: ClientNumber, number: u8, again: bool) {
         let is_there = self.model.chunks().contains(&number);
-        match self.broker.look_up(client, &name(number)) {
+        let look_up = if again { Broker::look_up_again } else { Broker::look_up };
+        let outcome = look_up(&mut self.broker, client, &name(number));
+        self.renew(number, again);
+        match outcome {
             LookUpOutcome::Wanted => {
                 assert!(!is_there && self.model.is_wanted_beside(client, number));
             }
@@ -193,6 +275,7 @@ impl Run {
             LookUpOutcome::Found(lease, descriptor) => {
                 assert!(is_there && self.model.may_lease(client));
                 assert_eq!(*descriptor, number, "the chunk of another name");
+                self.model.memory.get_mut(&number).expect("it is there").was_shared = true;
                 self.grant(lease, client, number);
             }
         }
@@ -203,6 +286,7 @@ impl Run {
         self.model.leases.retain(|(live, owner, _)| (*live, *owner) != (lease, client));
         self.model.waiting.retain(|(live, owner, ..)| (*live, *owner) != (lease, client));
         assert_eq!(self.broker.release(client, lease), self.model.all_leases() < before);
+        self.model.forget_memory();
     }
 
     fn check(&self) {
@@ -219,6 +303,8 @@ impl Run {
             .fold((0, 0), |sum, device| (sum.0 + device.chunks, sum.1 + device.leases));
         assert_eq!(by_device, (chunks.len() as u64, self.model.leases.len() as u64));
         for client in &self.joined {
+            let lingers = self.model.memory.values().any(|memory| memory.lost.contains(client));
+            assert_eq!(self.broker.lingers(*client), lingers);
             assert_eq!(self.broker.leases_of(*client), self.model.leases_of(*client));
         }
     }

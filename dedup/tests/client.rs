@@ -99,6 +99,47 @@ fn a_process_that_waits_is_told_when_another_one_has_the_bytes() {
     assert_eq!(one.arrivals().expect("an answer"), [name(2)]);
 }
 
+/// Hazard (data race): a process writes memory that another one maps, which has lost its
+/// connection or was told of by an earlier broker.
+#[test]
+fn only_a_chunk_that_no_other_process_can_map_is_taken_back() {
+    let mut stage = stage();
+    let [mut one, mut other, mut third] = [(); 3].map(|()| stage.client());
+    let OfferAnswer::Accepted(own) = offer(&mut one, 1) else { panic!("there was none") };
+    assert_eq!(one.take_back().expect("an answer"), [], "the process that wants it may come");
+    let (theirs, _) = look_up(&mut other, 1).expect("offered");
+    assert_eq!(one.take_back().expect("an answer"), [], "another process maps it");
+    other.release(&[theirs]);
+    assert_eq!(one.take_back().expect("an answer"), [own]);
+    assert_eq!(look_up(&mut other, 1), None, "it cannot be found any more");
+    // A process that has lost its connection lives.
+    assert!(matches!(offer(&mut one, 2), OfferAnswer::Accepted(_)));
+    look_up(&mut third, 2).expect("offered");
+    drop(third);
+    // The count has a note of this process's own beside the uses.
+    until("the connection has ended", || one.count(&[name(2)]).expect("an answer") == [2]);
+    assert_eq!(one.take_back().expect("an answer"), []);
+    // After a broker was lost, other processes may not have told the next one of their chunks.
+    let (held, _) = look_up(&mut other, 2).expect("offered");
+    stage.kill();
+    assert!(one.take_back().is_err());
+    until_due(&one);
+    assert!(one.reconnect(|_, name| Descriptor::adopt(memory(name.fingerprint.0 as u64)).ok()));
+    stage.brokers.extend(one.broker());
+    let mut fourth = stage.client();
+    let (late, _) = look_up(&mut fourth, 2).expect("told again");
+    fourth.release(&[late]);
+    assert_eq!(one.take_back().expect("an answer"), [], "the other one has it still");
+    other.release(&[held]);
+}
+
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !happened() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "in vain: {what}");
+    }
+}
+
 /// As the programs of one job do.
 #[test]
 fn processes_that_start_brokers_at_once_meet_at_one() {

@@ -33,11 +33,11 @@ fn chunks_go_from_process_to_process_and_end_with_their_last_user() {
         found.iter().map(|found| found.map(|(_, number)| number)).collect::<Vec<_>>(),
         [Some(31), Some(0), None]
     );
-    assert_eq!(broker.descriptors(), base + 2 + 32);
+    assert_eq!(broker.descriptors(), base + 2 * 2 + 32);
 
     assert_eq!(one.release(&leases), 32);
     assert_eq!(one.release(&leases), 0, "once is enough");
-    assert_eq!(broker.descriptors(), base + 2 + 2, "two are the other's");
+    assert_eq!(broker.descriptors(), base + 2 * 2 + 2, "two are the other's");
     let report = PlainClient::new(&folder, Role::Observer).report();
     assert_eq!((report.devices[0].chunks, report.devices[0].leases), (2, 2));
     assert_eq!(report.clients.iter().map(|client| client.leases).collect::<Vec<_>>(), [0, 2]);
@@ -245,7 +245,7 @@ proptest! {
                 child.wait().expect("waited");
             }
         }
-        broker.await_descriptors(base + 2);
+        broker.await_descriptors(base + 3);
         let report = witness.report();
         prop_assert_eq!(report.clients.len(), 1);
         prop_assert_eq!((report.devices[0].chunks, report.devices[0].leases), (1, 1));

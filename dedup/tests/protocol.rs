@@ -26,12 +26,15 @@ fn request() -> impl Strategy<Value = BrokerRequest> {
     let role = prop_oneof![Just(Role::User), Just(Role::Observer), Just(Role::Member)];
     prop_oneof![
         (any::<u32>(), role).prop_map(|(version, role)| BrokerRequest::Hello { version, role }),
-        vec(name(), 1..=BATCH).prop_map(BrokerRequest::Offer),
-        vec(name(), 1..=BATCH).prop_map(BrokerRequest::LookUp),
+        (any::<bool>(), vec(name(), 1..=BATCH))
+            .prop_map(|(again, names)| BrokerRequest::Offer { again, names }),
+        (any::<bool>(), vec(name(), 1..=BATCH))
+            .prop_map(|(again, names)| BrokerRequest::LookUp { again, names }),
         vec(lease(), 1..=RELEASES).prop_map(BrokerRequest::Release),
         Just(BrokerRequest::Report),
         (any::<bool>(), vec(name(), 0..=NOTES)).prop_map(|(anew, names)| BrokerRequest::Note { anew, names }),
         Just(BrokerRequest::Arrivals),
+        Just(BrokerRequest::TakeBack),
         turn_report().prop_map(BrokerRequest::Turn),
     ]
 }
@@ -110,6 +113,7 @@ fn answer() -> impl Strategy<Value = BrokerAnswer> {
         Just(BrokerAnswer::Refused),
         vec(any::<u32>(), 0..=NOTES).prop_map(BrokerAnswer::Noted),
         vec(name(), 0..=NOTES).prop_map(BrokerAnswer::Arrived),
+        vec(lease(), 0..=RELEASES).prop_map(BrokerAnswer::TakenBack),
         turn_order().prop_map(BrokerAnswer::Turn),
     ]
 }

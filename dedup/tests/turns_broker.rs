@@ -149,7 +149,7 @@ fn a_member_may_take_turns_and_nothing_else() {
     let _broker = RunningBroker::start(&folder, "60");
     let sharer = PlainClient::user(&folder);
     sharer.offer(&[1]);
-    let wanted = [BrokerRequest::LookUp(vec![name(1)]), BrokerRequest::Report];
+    let wanted = [BrokerRequest::LookUp { again: false, names: vec![name(1)] }, BrokerRequest::Report];
     for request in wanted {
         let hostile = Member::new(&folder, 8);
         hostile.tell(&request);

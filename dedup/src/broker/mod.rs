@@ -3,6 +3,9 @@
 //! A client is a connection. It holds chunks by leases, and its leases go with it. A chunk lives
 //! from the offer that brought it until its last lease goes; then its descriptor (`D`) is dropped.
 //! A lease may also wait for a chunk, which no client offers before a second one has the bytes.
+//! A chunk with one user is given up if that user asks: no other process maps the memory then, and
+//! none can find it any more. That is not known of a chunk that a client held under an earlier
+//! broker, or of which a user's connection has ended and its process has not.
 //!
 //! Invariants:
 //! * A chunk has at least one lease; each lease is one client's, and of a chunk that is there, or
@@ -79,18 +82,28 @@ enum Leased {
     Awaited(ChunkName),
 }
 
+/// The leases of one client.
+#[derive(Debug, Default)]
+struct ClientLeases {
+    of: HashMap<LeaseNumber, Leased>,
+    /// The departures when it was looked for chunks that are its own.
+    looked_at: u64,
+}
+
 /// The state. `D` stands for a chunk: a descriptor, shared with answers that are under way.
 #[derive(Debug)]
 pub struct Broker<D> {
     limits: Limits,
     /// Leases of each client.
-    clients: HashMap<ClientNumber, HashMap<LeaseNumber, Leased>>,
+    clients: HashMap<ClientNumber, ClientLeases>,
     chunks: ChunkTable<D>,
     waiting: WaitingClients,
     notes: Notes,
     leases: usize,
     last_client: u64,
     last_lease: u64,
+    /// Grows when a chunk may have become one client's.
+    departures: u64,
 }
 
 impl<D: Clone> Broker<D> {
@@ -105,6 +118,7 @@ impl<D: Clone> Broker<D> {
             leases: 0,
             last_client: 0,
             last_lease: 0,
+            departures: 0,
         }
     }
 
@@ -115,17 +129,58 @@ impl<D: Clone> Broker<D> {
         }
         self.last_client += 1;
         let client = ClientNumber(self.last_client);
-        self.clients.insert(client, HashMap::new());
+        self.clients.insert(client, ClientLeases::default());
         Some(client)
     }
 
-    /// A client is gone, and its leases with it. An unknown client has no effect.
+    /// A client's connection has ended, and its leases with it. An unknown client has no effect.
+    /// Until its process has [`ended`](Self::ended), it may map the memory of its chunks.
     pub fn gone(&mut self, client: ClientNumber) {
-        for (lease, leased) in self.clients.remove(&client).unwrap_or_default() {
-            self.end(lease, leased);
+        for (lease, leased) in self.clients.remove(&client).unwrap_or_default().of {
+            match leased {
+                Leased::Chunk(place) => {
+                    self.leases -= 1;
+                    self.chunks.lose(place, client);
+                }
+                Leased::Awaited(_) => self.end(lease, leased),
+            }
         }
         self.waiting.forget(client);
         self.notes.forget(client);
+    }
+
+    /// Does the end of a client that is gone matter? Other clients use chunks that it may map.
+    pub fn lingers(&self, client: ClientNumber) -> bool {
+        self.chunks.lingers(client)
+    }
+
+    /// The process of a client that is [`gone`](Self::gone) has ended. The time grows with the
+    /// number of chunks.
+    pub fn ended(&mut self, client: ClientNumber) {
+        self.chunks.ended(client);
+        self.departures += 1;
+    }
+
+    /// A client takes back chunks that it uses alone again, at most `most`: they are its own memory
+    /// from now on, and its leases are over. While no user of any chunk leaves, each question after
+    /// one that found fewer is answered at once.
+    pub fn take_back(&mut self, client: ClientNumber, most: usize) -> Vec<LeaseNumber> {
+        let Some(leases) = self.clients.get_mut(&client) else { return Vec::new() };
+        if leases.looked_at == self.departures {
+            return Vec::new();
+        }
+        let is_own = |(_, leased): &(&LeaseNumber, &Leased)| match leased {
+            Leased::Chunk(place) => self.chunks.is_of_one_again(*place),
+            Leased::Awaited(_) => false,
+        };
+        let own: Vec<_> = leases.of.iter().filter(is_own).map(|(lease, _)| *lease).take(most).collect();
+        if own.len() < most {
+            leases.looked_at = self.departures;
+        }
+        for lease in &own {
+            self.release(client, *lease);
+        }
+        own
     }
 
     /// A client could share chunks of these names, besides its earlier ones, or instead of them
@@ -145,6 +200,25 @@ impl<D: Clone> Broker<D> {
         }
         let held = |name| self.chunks.place(name).map_or(0, |place| self.chunks.users(place) as u32);
         names.iter().map(|name| self.notes.total(name) + held(name)).collect()
+    }
+
+    /// The same as [`offer`](Self::offer), by a client that had the chunk under an earlier broker.
+    pub fn offer_again(&mut self, client: ClientNumber, name: ChunkName, descriptor: D) -> OfferOutcome {
+        let outcome = self.offer(client, name, descriptor);
+        self.renew(&name);
+        outcome
+    }
+
+    /// The same as [`look_up`](Self::look_up), by a client that had memory of this name under an
+    /// earlier broker.
+    pub fn look_up_again(&mut self, client: ClientNumber, name: &ChunkName) -> LookUpOutcome<D> {
+        let outcome = self.look_up(client, name);
+        self.renew(name);
+        outcome
+    }
+
+    fn renew(&mut self, name: &ChunkName) {
+        self.chunks.place(name).into_iter().for_each(|place| self.chunks.renew(place));
     }
 
     /// A client has a chunk that others may use.
@@ -186,7 +260,7 @@ impl<D: Clone> Broker<D> {
 
     /// A client uses a chunk no longer, or waits for it no longer. False: it has no such lease.
     pub fn release(&mut self, client: ClientNumber, lease: LeaseNumber) -> bool {
-        let held = self.clients.get_mut(&client).and_then(|leases| leases.remove(&lease));
+        let held = self.clients.get_mut(&client).and_then(|leases| leases.of.remove(&lease));
         let Some(leased) = held else { return false };
         self.end(lease, leased);
         true
@@ -209,13 +283,13 @@ impl<D: Clone> Broker<D> {
 
     /// Leases of one client, also those that wait; 0 if it is not known.
     pub fn leases_of(&self, client: ClientNumber) -> usize {
-        self.clients.get(&client).map_or(0, HashMap::len)
+        self.clients.get(&client).map_or(0, |leases| leases.of.len())
     }
 
     /// Chunks that one client uses; 0 if it is not known. Those that it waits for do not count. The
     /// time grows with their number.
     pub fn uses_of(&self, client: ClientNumber) -> usize {
-        let leases = self.clients.get(&client).into_iter().flat_map(HashMap::values);
+        let leases = self.clients.get(&client).into_iter().flat_map(|leases| leases.of.values());
         leases.filter(|leased| matches!(leased, Leased::Chunk(_))).count()
     }
 
@@ -232,7 +306,7 @@ impl<D: Clone> Broker<D> {
 
     /// Has this client room for one more lease, and have all?
     fn may_lease(&self, client: ClientNumber) -> bool {
-        let held = self.clients.get(&client).map(HashMap::len);
+        let held = self.clients.get(&client).map(|leases| leases.of.len());
         held.is_some_and(|held| held < self.limits.leases_of_one) && self.leases < self.limits.leases
     }
 
@@ -240,7 +314,7 @@ impl<D: Clone> Broker<D> {
     fn lease(&mut self, client: ClientNumber, leased: Leased) -> LeaseNumber {
         self.last_lease += 1;
         let lease = LeaseNumber(self.last_lease);
-        self.clients.entry(client).or_default().insert(lease, leased);
+        self.clients.entry(client).or_default().of.insert(lease, leased);
         self.leases += 1;
         lease
     }
@@ -249,7 +323,10 @@ impl<D: Clone> Broker<D> {
     fn end(&mut self, lease: LeaseNumber, leased: Leased) {
         self.leases -= 1;
         match leased {
-            Leased::Chunk(place) => self.chunks.leave(place),
+            Leased::Chunk(place) => {
+                self.departures += 1;
+                self.chunks.leave(place);
+            }
             Leased::Awaited(name) => self.waiting.remove(lease, &name),
         }
     }

@@ -141,7 +141,7 @@ impl Client {
     /// # Errors
     /// The broker [is lost](Self::is_lost), or there are too many names.
     pub fn look_up(&mut self, names: &[ChunkName]) -> io::Result<Vec<LookUpAnswer>> {
-        let (found, descriptors) = self.find(names)?;
+        let (found, descriptors) = self.find(names, false)?;
         let mut descriptors = descriptors.into_iter();
         let mut answer = |name: &ChunkName, found: LookedUp| match found {
             LookedUp::Chunk(number) => match descriptors.next() {
@@ -180,7 +180,7 @@ impl Client {
     /// The broker [is lost](Self::is_lost); there are too many chunks; or the kernel holds too many
     /// descriptors of this user that no process has received yet.
     pub fn offer(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)]) -> io::Result<Vec<OfferAnswer>> {
-        let answers = self.propose(chunks)?;
+        let answers = self.propose(chunks, false)?;
         let answers = chunks.iter().zip(answers).map(|((name, _), answer)| match answer {
             Offered::Accepted(number) => OfferAnswer::Accepted(self.hold(*name, number, false)),
             Offered::Present => OfferAnswer::Present,
@@ -205,6 +205,25 @@ impl Client {
             }
         }
         Ok(counts)
+    }
+
+    /// Takes back chunks that no other process maps any more: no other process can look them up,
+    /// and these leases are over. There may be more.
+    ///
+    /// # Errors
+    /// The broker [is lost](Self::is_lost). Then the leases stay, and the chunks are not taken back.
+    pub fn take_back(&mut self) -> io::Result<Vec<Lease>> {
+        let is_any = self.held.values().any(|held| held.number.is_some() && !held.is_waiting);
+        if !is_any {
+            return Ok(Vec::new());
+        }
+        let numbers: HashSet<LeaseNumber> = match self.ask(&BrokerRequest::TakeBack, &[])? {
+            (BrokerAnswer::TakenBack(numbers), _) => numbers.into_iter().collect(),
+            _ => return Err(self.broken()),
+        };
+        let is_over = |held: &HeldUse| held.number.is_some_and(|number| numbers.contains(&number));
+        let over = self.held.extract_if(|_, held| is_over(held));
+        Ok(over.map(|(lease, _)| lease).collect())
     }
 
     /// Gives leases back. Leases that are not held are ignored.
@@ -261,7 +280,7 @@ impl Client {
             if chunks.is_empty() {
                 continue;
             }
-            for (lease, answer) in leases.into_iter().zip(self.propose(&chunks)?) {
+            for (lease, answer) in leases.into_iter().zip(self.propose(&chunks, true)?) {
                 if let Offered::Accepted(number) = answer {
                     self.set_number(lease, number);
                 }
@@ -276,7 +295,7 @@ impl Client {
         for batch in self.unknown().chunks(BATCH) {
             let names: Vec<_> = batch.iter().map(|(_, name)| *name).collect();
             // This process has mapped that memory already, so it drops the descriptors.
-            let (found, _) = self.find(&names)?;
+            let (found, _) = self.find(&names, true)?;
             for ((lease, _), found) in batch.iter().zip(found) {
                 if let LookedUp::Chunk(number) = found {
                     self.set_number(*lease, number);
@@ -305,12 +324,12 @@ impl Client {
         lease
     }
 
-    fn find(&mut self, names: &[ChunkName]) -> io::Result<(Vec<LookedUp>, Vec<Descriptor>)> {
+    fn find(&mut self, names: &[ChunkName], again: bool) -> io::Result<(Vec<LookedUp>, Vec<Descriptor>)> {
         if names.is_empty() {
             return Ok(Default::default());
         }
         fits(names.len())?;
-        match self.ask(&BrokerRequest::LookUp(names.to_vec()), &[])? {
+        match self.ask(&BrokerRequest::LookUp { again, names: names.to_vec() }, &[])? {
             (BrokerAnswer::Found(found), descriptors) if found.len() == names.len() => {
                 Ok((found, descriptors))
             }
@@ -318,13 +337,13 @@ impl Client {
         }
     }
 
-    fn propose(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)]) -> io::Result<Vec<Offered>> {
+    fn propose(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)], again: bool) -> io::Result<Vec<Offered>> {
         if chunks.is_empty() {
             return Ok(Vec::new());
         }
         fits(chunks.len())?;
         let (names, descriptors): (Vec<_>, Vec<_>) = chunks.iter().copied().unzip();
-        match self.ask(&BrokerRequest::Offer(names), &descriptors)? {
+        match self.ask(&BrokerRequest::Offer { again, names }, &descriptors)? {
             (BrokerAnswer::Offered(answers), _) if answers.len() == chunks.len() => Ok(answers),
             _ => Err(self.broken()),
         }

@@ -106,6 +106,12 @@ pub enum ChunkState {
         /// This process's use.
         lease: Lease,
     },
+    /// It was shared, and no other process maps the memory any more. It can be read only until it
+    /// is taken back.
+    Lone {
+        /// Of the memory.
+        handle: u64,
+    },
     /// It could not be shared, and is not tried again.
     Refused,
 }
@@ -116,14 +122,14 @@ impl ChunkState {
         match self {
             Self::Taken { lease, .. } | Self::Waiting { lease } => Some(lease),
             Self::Given { lease, .. } => lease,
-            Self::Asked | Self::Refused => None,
+            Self::Asked | Self::Lone { .. } | Self::Refused => None,
         }
     }
 
     /// The shared memory behind the chunk; `None` if the chunk is private.
     pub fn handle(self) -> Option<u64> {
         match self {
-            Self::Taken { handle, .. } | Self::Given { handle, .. } => Some(handle),
+            Self::Taken { handle, .. } | Self::Given { handle, .. } | Self::Lone { handle } => Some(handle),
             Self::Asked | Self::Waiting { .. } | Self::Refused => None,
         }
     }
@@ -335,5 +341,6 @@ impl BlockFacts {
     }
 }
 
+mod lone;
 #[cfg(test)]
 mod tests;

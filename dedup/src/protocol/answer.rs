@@ -63,6 +63,9 @@ pub enum BrokerAnswer {
     Noted(Vec<u32>),
     /// To a question about arrivals: at most [`NOTES`](super::NOTES) names. There may be more.
     Arrived(Vec<ChunkName>),
+    /// To a request to take chunks back: at most [`RELEASES`] leases, which are over. There may be
+    /// more.
+    TakenBack(Vec<LeaseNumber>),
     /// An order to a member that takes turns. It is not asked for.
     Turn(TurnOrder),
 }
@@ -86,6 +89,7 @@ impl BrokerAnswer {
             Self::Arrived(names) => {
                 names.iter().fold(PacketWriter::new(9, names.len()), PacketWriter::name).finish()
             }
+            Self::TakenBack(leases) => with_leases(10, leases.iter().map(|lease| lease.0)),
             Self::Turn(order) => turn::write_order(8, order),
         }
     }
@@ -110,6 +114,10 @@ impl BrokerAnswer {
             9 => {
                 let count = packet.count(0..=NOTES)?;
                 Self::Arrived(packet.entries(count, PacketReader::name)?)
+            }
+            10 => {
+                let count = packet.count(0..=RELEASES)?;
+                Self::TakenBack(packet.entries(count, |packet| packet.u64().map(LeaseNumber))?)
             }
             8 => Self::Turn(turn::read_order(&mut packet)?),
             _ => return Err(Malformed),

@@ -8,14 +8,15 @@
 //! | kind | request | its entries | answer | its entries |
 //! |---|---|---|---|---|
 //! | 1 | hello | magic (8), version (4), role (4); no count | hello | magic (8), version (4), process of the broker (4) |
-//! | 2 | offer | names (32 each), and as many descriptors | offered | leases (8 each); 0: there is one, all ones: full |
-//! | 3 | look up | names | found | leases (8 each); 0: wanted, all ones: full, the highest bit: waiting; a descriptor for each other lease, in order |
+//! | 2 | offer | whether again (4, after the count), names (32 each), and as many descriptors | offered | leases (8 each); 0: there is one, all ones: full |
+//! | 3 | look up | whether again (4, after the count), names | found | leases (8 each); 0: wanted, all ones: full, the highest bit: waiting; a descriptor for each other lease, in order |
 //! | 4 | release | leases | released | none; the count is of those that were the client's |
 //! | 5 | report | | report | see [`BrokerReport`] |
 //! | 6 | | | refused | no more clients are taken |
 //! | 7 | note | whether instead of earlier ones (4, after the count), names | noted | how many there are of each (4 bytes each) |
 //! | 8 | turn | phase (4, after the count), numbers and times, and the bytes of each GPU | turn | task (4, after the count), number (8), and what the task says |
 //! | 9 | arrivals | | arrived | names that the client waits for, and that were offered since |
+//! | 10 | take back | | taken back | leases (8 each) of chunks that no other process maps, which are over |
 //!
 //! The packets of kind 1 are the same in all versions; a process that hears another version than
 //! its own ends the connection. Every length is checked before it is believed. A packet that is not

@@ -1,5 +1,7 @@
 //! A client's packets.
 
+use std::ops::RangeInclusive;
+
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
 use super::turn;
@@ -29,15 +31,27 @@ pub enum BrokerRequest {
         role: Role,
     },
     /// Chunks that others may use. As many descriptors come along.
-    Offer(Vec<ChunkName>),
+    Offer {
+        /// The client held them under an earlier broker.
+        again: bool,
+        /// At most [`BATCH`].
+        names: Vec<ChunkName>,
+    },
     /// Chunks that the client would use.
-    LookUp(Vec<ChunkName>),
+    LookUp {
+        /// The client had chunks of these names under an earlier broker.
+        again: bool,
+        /// At most [`BATCH`].
+        names: Vec<ChunkName>,
+    },
     /// Leases that it gives back: of chunks that it uses no longer, or waits for no longer.
     Release(Vec<LeaseNumber>),
     /// The broker is to report about itself.
     Report,
     /// Which of the chunks that it waits for were offered?
     Arrivals,
+    /// Chunks that it uses alone again are its own from now on.
+    TakeBack,
     /// Chunks that the client would share, and has not offered.
     Note {
         /// The names replace the ones that it has noted before.
@@ -56,18 +70,16 @@ impl BrokerRequest {
             Self::Hello { version, role } => {
                 PacketWriter::of(1).u64(MAGIC).u32(*version).u32(*role as u32).finish()
             }
-            Self::Offer(names) => with_names(2, names),
-            Self::LookUp(names) => with_names(3, names),
+            Self::Offer { again, names } => with_names(2, *again, names),
+            Self::LookUp { again, names } => with_names(3, *again, names),
             Self::Release(leases) => {
                 let packet = PacketWriter::new(4, leases.len());
                 leases.iter().fold(packet, |packet, lease| packet.u64(lease.0)).finish()
             }
             Self::Report => PacketWriter::new(5, 0).finish(),
             Self::Arrivals => PacketWriter::new(9, 0).finish(),
-            Self::Note { anew, names } => {
-                let packet = PacketWriter::new(7, names.len()).u32(u32::from(*anew));
-                names.iter().fold(packet, PacketWriter::name).finish()
-            }
+            Self::Note { anew, names } => with_names(7, *anew, names),
+            Self::TakeBack => PacketWriter::new(10, 0).finish(),
             Self::Turn(report) => turn::write_report(8, report),
         }
     }
@@ -80,15 +92,25 @@ impl BrokerRequest {
         let mut packet = PacketReader::new(bytes);
         let request = match packet.u32()? {
             1 => hello(&mut packet)?,
-            2 => Self::Offer(names(&mut packet)?),
-            3 => Self::LookUp(names(&mut packet)?),
+            2 => {
+                let (again, names) = names(&mut packet, 1..=BATCH)?;
+                Self::Offer { again, names }
+            }
+            3 => {
+                let (again, names) = names(&mut packet, 1..=BATCH)?;
+                Self::LookUp { again, names }
+            }
             4 => {
                 let count = packet.count(1..=RELEASES)?;
                 Self::Release(packet.entries(count, |packet| packet.u64().map(LeaseNumber))?)
             }
             5 => packet.count(0..=0).map(|_| Self::Report)?,
-            7 => declared(&mut packet)?,
+            7 => {
+                let (anew, names) = names(&mut packet, 0..=NOTES)?;
+                Self::Note { anew, names }
+            }
             9 => packet.count(0..=0).map(|_| Self::Arrivals)?,
+            10 => packet.count(0..=0).map(|_| Self::TakeBack)?,
             8 => Self::Turn(turn::read_report(&mut packet)?),
             _ => return Err(Malformed),
         };
@@ -98,27 +120,27 @@ impl BrokerRequest {
 
     /// How many descriptors come along.
     pub fn descriptors(&self) -> usize {
-        if let Self::Offer(names) = self { names.len() } else { 0 }
+        if let Self::Offer { names, .. } = self { names.len() } else { 0 }
     }
 }
 
-fn with_names(kind: u32, names: &[ChunkName]) -> Vec<u8> {
-    names.iter().fold(PacketWriter::new(kind, names.len()), PacketWriter::name).finish()
+fn with_names(kind: u32, flag: bool, names: &[ChunkName]) -> Vec<u8> {
+    let packet = PacketWriter::new(kind, names.len()).u32(u32::from(flag));
+    names.iter().fold(packet, PacketWriter::name).finish()
 }
 
-fn names(packet: &mut PacketReader<'_>) -> Result<Vec<ChunkName>, Malformed> {
-    let count = packet.count(1..=BATCH)?;
-    packet.entries(count, PacketReader::name)
-}
-
-fn declared(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
-    let count = packet.count(0..=NOTES)?;
-    let anew = match packet.u32()? {
+/// A flag and names, as many as may be.
+fn names(
+    packet: &mut PacketReader<'_>,
+    count: RangeInclusive<usize>,
+) -> Result<(bool, Vec<ChunkName>), Malformed> {
+    let count = packet.count(count)?;
+    let flag = match packet.u32()? {
         0 => false,
         1 => true,
         _ => return Err(Malformed),
     };
-    Ok(BrokerRequest::Note { anew, names: packet.entries(count, PacketReader::name)? })
+    Ok((flag, packet.entries(count, PacketReader::name)?))
 }
 
 fn hello(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {

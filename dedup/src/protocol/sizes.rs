@@ -1,7 +1,7 @@
 //! Constants of the protocol, equal on both sides.
 
 /// Of this protocol. Both sides must speak the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Names, and descriptors, a packet. The kernel limits the descriptors of a message, and each side
 /// has a limit of open ones.

@@ -81,7 +81,11 @@ impl ClientConnection {
             Err(error) if is_momentary(&error) => return Ok(()),
             packet => packet?,
         };
+        let was_unknown = self.speaker == Speaker::Unknown;
         self.pending = service.serve(&mut self.speaker, self.peer.process, packet, now)?;
+        if was_unknown {
+            service.watch(&self.speaker, wm_trust::peer::life(self.socket.as_fd()));
+        }
         self.send(now)
     }
 

@@ -7,9 +7,9 @@ use crate::broker::Limits;
 /// Processes that share at a time.
 const CLIENTS: usize = 256;
 
-/// Descriptors that are no chunks': clients, observers, the descriptors of one packet under way,
-/// the broker's own.
-const RESERVE: u64 = CLIENTS as u64 + 128;
+/// Descriptors that are no chunks': clients and the lives of their processes, observers, the
+/// descriptors of one packet under way, the broker's own.
+const RESERVE: u64 = 2 * CLIENTS as u64 + 128;
 
 /// The most chunks, if the system's limit is higher: 2 TiB of device memory.
 const MOST_CHUNKS: u64 = 1 << 20;
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn connections_have_descriptors_left() {
         assert_eq!(of(Some(100)).chunks, 0);
-        assert_eq!(of(Some(1024)).chunks, 640);
+        assert_eq!(of(Some(1024)).chunks, 384);
         assert_eq!(of(None).chunks, MOST_CHUNKS as usize);
         assert!(of(Some(u64::MAX)).clients >= 200);
     }

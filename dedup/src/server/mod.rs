@@ -16,6 +16,7 @@
 mod accepting;
 mod connection;
 pub mod limits;
+mod lives;
 mod peer;
 pub mod place;
 mod run;

@@ -79,6 +79,7 @@ impl BrokerServer {
             let now = Instant::now();
             let (knocked, spoke) =
                 ready.split_first().map_or((false, &[][..]), |(first, rest)| (*first, rest));
+            self.service.forget_ended();
             self.serve(spoke, now);
             self.paused_until = self.paused_until.filter(|until| *until > now);
             if knocked {
@@ -96,13 +97,14 @@ impl BrokerServer {
     }
 
     /// Waits for an event or a deadline. Returns which sockets are ready: the listener, then the
-    /// connections.
+    /// connections, and then the lives of processes that have departed.
     fn wait(&self) -> io::Result<Vec<bool>> {
         let listener = self.listener.as_ref().filter(|_| self.paused_until.is_none());
         let mut entries = Vec::with_capacity(1 + self.connections.len());
         entries.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
         let without_listener = entries.is_empty();
         entries.extend(self.connections.iter().map(ClientConnection::poll_entry));
+        entries.extend(self.service.departed_lives());
         match poll(&mut entries, Some(&self.timeout())) {
             Ok(_) => {}
             Err(Errno::INTR) => entries.iter_mut().for_each(PollFd::clear_revents),

@@ -6,13 +6,15 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
+use super::lives::ProcessLives;
 use crate::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use crate::chunk::ChunkName;
 use crate::protocol::{
     BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, NOTES,
-    Offered, REPORTED, ReceivedPacket, Role, VERSION,
+    Offered, RELEASES, REPORTED, ReceivedPacket, Role, VERSION,
 };
 use crate::turns::{MemberNumber, TurnTable};
 
@@ -55,6 +57,8 @@ pub(super) struct SharingService {
     started: Instant,
     /// Processes of the clients that share.
     processes: BTreeMap<ClientNumber, u32>,
+    /// Their lives.
+    lives: ProcessLives,
     turns: TurnTable,
     most_members: usize,
 }
@@ -66,6 +70,7 @@ impl SharingService {
             capacity: limits.chunks,
             started,
             processes: BTreeMap::new(),
+            lives: ProcessLives::new(limits.clients),
             turns: TurnTable::default(),
             most_members: limits.clients,
         }
@@ -103,12 +108,30 @@ impl SharingService {
         now.saturating_duration_since(self.started)
     }
 
+    /// A speaker's process is known by a descriptor that tells its end. `None`: there is none.
+    pub(super) fn watch(&mut self, speaker: &Speaker, life: Option<OwnedFd>) {
+        if let (Speaker::Sharer(client), Some(life)) = (speaker, life) {
+            self.lives.join(*client, life);
+        }
+    }
+
+    /// Descriptors that are readable once processes have ended that left chunks behind.
+    pub(super) fn departed_lives(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.lives.departed().map(|life| PollFd::from_borrowed_fd(life, PollFlags::IN))
+    }
+
+    /// Processes that have departed and have ended map no memory any more.
+    pub(super) fn forget_ended(&mut self) {
+        self.lives.take_ended().for_each(|ended| self.broker.ended(ended));
+    }
+
     /// A connection has ended.
     pub(super) fn leave(&mut self, speaker: &Speaker, now: Instant) {
         match speaker {
             Speaker::Sharer(client) => {
                 self.broker.gone(*client);
                 self.processes.remove(client);
+                self.lives.depart(*client, |client| self.broker.lingers(client));
             }
             Speaker::Member(member) => self.turns.gone(*member, self.since_start(now)),
             Speaker::Unknown | Speaker::Observer => {}
@@ -131,7 +154,9 @@ impl SharingService {
             (Speaker::Unknown, BrokerRequest::Hello { version, role }) if packet.descriptors.is_empty() => {
                 Ok(self.greet(speaker, process, version, role, now))
             }
-            (Speaker::Sharer(client), BrokerRequest::Offer(names)) => self.offer(client, names, packet),
+            (Speaker::Sharer(client), BrokerRequest::Offer { again, names }) => {
+                self.offer(client, again, names, packet)
+            }
             (Speaker::Unknown, _) | (_, BrokerRequest::Hello { .. }) => {
                 Err(Error::other("no hello, or a second one"))
             }
@@ -142,13 +167,18 @@ impl SharingService {
             }
             (Speaker::Member(_), _) => Err(Error::other("a member that wants more than turns")),
             (_, BrokerRequest::Report) => Ok(BrokerAnswer::Report(self.report()).into()),
-            (Speaker::Sharer(client), BrokerRequest::LookUp(names)) => Ok(self.look_up(client, &names)),
+            (Speaker::Sharer(client), BrokerRequest::LookUp { again, names }) => {
+                Ok(self.look_up(client, again, &names))
+            }
             (Speaker::Sharer(client), BrokerRequest::Release(leases)) => Ok(self.release(client, &leases)),
             (Speaker::Sharer(client), BrokerRequest::Note { anew, names }) => {
                 Ok(BrokerAnswer::Noted(self.broker.declare(client, anew, &names)).into())
             }
             (Speaker::Sharer(client), BrokerRequest::Arrivals) => {
                 Ok(BrokerAnswer::Arrived(self.broker.arrivals(client, NOTES)).into())
+            }
+            (Speaker::Sharer(client), BrokerRequest::TakeBack) => {
+                Ok(BrokerAnswer::TakenBack(self.broker.take_back(client, RELEASES)).into())
             }
             (Speaker::Sharer(_), BrokerRequest::Turn(_)) => {
                 Err(Error::other("one that shares, and reports a turn"))
@@ -193,6 +223,7 @@ impl SharingService {
     fn offer(
         &mut self,
         client: ClientNumber,
+        again: bool,
         names: Vec<ChunkName>,
         packet: ReceivedPacket,
     ) -> Result<Reply> {
@@ -205,8 +236,9 @@ impl SharingService {
         if descriptors.len() != names.len() || lost_some || !descriptors.iter().all(may_be_memory) {
             return Err(Malformed.into());
         }
+        let offer = if again { Broker::offer_again } else { Broker::offer };
         let outcomes = names.into_iter().zip(descriptors).map(|(name, descriptor)| {
-            match self.broker.offer(client, name, Rc::new(descriptor)) {
+            match offer(&mut self.broker, client, name, Rc::new(descriptor)) {
                 OfferOutcome::Accepted(lease) => Offered::Accepted(lease),
                 OfferOutcome::Present => Offered::Present,
                 OfferOutcome::Full => Offered::Full,
@@ -215,9 +247,10 @@ impl SharingService {
         Ok(BrokerAnswer::Offered(outcomes.collect()).into())
     }
 
-    fn look_up(&mut self, client: ClientNumber, names: &[ChunkName]) -> Reply {
+    fn look_up(&mut self, client: ClientNumber, again: bool, names: &[ChunkName]) -> Reply {
+        let look_up = if again { Broker::look_up_again } else { Broker::look_up };
         let mut descriptors = Vec::new();
-        let found = names.iter().map(|name| match self.broker.look_up(client, name) {
+        let found = names.iter().map(|name| match look_up(&mut self.broker, client, name) {
             LookUpOutcome::Found(lease, descriptor) => {
                 descriptors.push(descriptor);
                 LookedUp::Chunk(lease)

@@ -153,7 +153,7 @@ impl PlainClient {
     pub(crate) fn offer(&self, numbers: &[u64]) -> Vec<Offered> {
         let descriptors: Vec<_> = numbers.iter().map(|number| memory(*number)).collect();
         let names = numbers.iter().copied().map(name).collect();
-        match self.ask(&BrokerRequest::Offer(names), &descriptors).expect("an answer").0 {
+        match self.ask(&BrokerRequest::Offer { again: false, names }, &descriptors).expect("an answer").0 {
             BrokerAnswer::Offered(outcomes) => outcomes,
             other => panic!("{other:?}"),
         }
@@ -162,7 +162,8 @@ impl PlainClient {
     /// Leases, and the number that is in the memory.
     pub(crate) fn look_up(&self, numbers: &[u64]) -> Vec<Option<(LeaseNumber, u64)>> {
         let names = numbers.iter().copied().map(name).collect();
-        let (answer, descriptors) = self.ask(&BrokerRequest::LookUp(names), &[]).expect("an answer");
+        let (answer, descriptors) =
+            self.ask(&BrokerRequest::LookUp { again: false, names }, &[]).expect("an answer");
         let BrokerAnswer::Found(outcomes) = answer else { panic!("{answer:?}") };
         let mut descriptors = descriptors.into_iter();
         let found = outcomes.into_iter().map(|outcome| match outcome {

@@ -56,7 +56,7 @@ pub use vocabulary::order::Order;
 pub use vocabulary::piece::{Disowned, PieceAccount, PieceKind};
 pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::{KeepCopies, ManagerSettings};
-pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
+pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, TakenBack, Unparked};
 pub use vocabulary::tiers::{Peaks, TierBytes};
 pub use vocabulary::unified::Processor;
 pub use vocabulary::usage::{Together, Usage};

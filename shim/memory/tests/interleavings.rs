@@ -51,9 +51,9 @@ use vocabulary::block::Block;
 use vocabulary::moves::{MoveOrder, RangeMove, SpareSource};
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
-use vocabulary::share::{Quiet, ShareOutcome};
+use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, TakenBack};
 use vocabulary::tiers::TierBytes;
-use wm_driver::{Gpu, StreamId, Tier};
+use wm_driver::{Gpu, Handle, StreamId, Tier};
 
 const MB: usize = MIB as usize;
 const SCHEDULES: usize = 200;
@@ -91,6 +91,15 @@ impl Shared {
     fn give(&self, address: u64, places: &[(u64, Range<u64>)], order: Order) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).retain(|place| !places.contains(place));
         self.manager.free(address, order).expect("a live block");
+    }
+
+    /// Takes a chunk back that no other process uses. Its block may have been freed.
+    fn take_back(&self, chunk: BlockChunk, memory: Handle) {
+        self.manager.gpu().take_back(memory);
+        let done = self.manager.take_back_chunks(&[chunk], Quiet::Look, Duration::from_secs(60));
+        if done != [TakenBack::Private] {
+            self.manager.gpu().leave_to_others(memory);
+        }
     }
 
     fn must_take_and_give(&self, bytes: usize, order: Order) {
@@ -367,7 +376,7 @@ fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
 }
 
 /// Hazard (use after free): a chunk is given to another block while it is being shared, since its
-/// own block was freed meanwhile; or it is given up while it is unshared.
+/// own block was freed meanwhile; or it is given up while it is unshared or taken back.
 #[test]
 fn chunks_are_shared_beside_threads_that_change_everything_else() {
     under_all_schedulers(|| {
@@ -386,6 +395,10 @@ fn chunks_are_shared_beside_threads_that_change_everything_else() {
                         shared.manager.gpu().release(*handle).expect("the caller's");
                     }
                 }
+            }
+            // Others have left one chunk of each block.
+            for [_, (chunk, handle)] in chunks {
+                shared.take_back(chunk, handle);
             }
             let _ = shared.manager.unshare(
                 blocks[0]..blocks[0] + 3 * MIB,

@@ -206,6 +206,8 @@ fn sharing(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value
             .prop_map(|(index, part, donates, settle, fail)| Step::Share { index, part, donates, settle, fail }),
         5 => (any::<usize>(), any::<u8>(), settle(), fail())
             .prop_map(|(index, part, settle, fail)| Step::Unshare { index, part, settle, fail }),
+        5 => (any::<usize>(), any::<u8>(), settle(), fail())
+            .prop_map(|(index, part, settle, fail)| Step::TakeBack { index, part, settle, fail }),
         3 => fail().prop_map(|fail| Step::Unpark { fail }),
     ]
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::model::{GRANULARITY, MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{ManagerSettings, MoveRefusal, Order, Quiet, ShareOutcome, Unparked};
+use wm_memory::{BlockChunk, ManagerSettings, MoveRefusal, Order, Quiet, ShareOutcome, TakenBack, Unparked};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -250,6 +250,64 @@ fn a_failure_leaves_every_chunk_shared_or_not() {
                 assert!(shared <= 8);
                 world.end();
             }
+        }
+    }
+}
+
+/// Hazard (latency): memory that no other process uses any more is copied before it is written.
+#[test]
+fn chunks_that_others_have_left_are_taken_back_where_they_are() {
+    for donates in [false, true] {
+        let mut world = world(&[8 * MB, 8 * MB]);
+        let shared = world.share(0, 0, donates, None);
+        let count = shared.iter().filter(|outcome| **outcome == ShareOutcome::Shared).count();
+        let held = world.manager.held_on_device();
+        world.run(&Step::Touch { index: 0, stream: StreamId(1) });
+        let busy = TakenBack::Refused(MoveRefusal::InUse);
+        assert_eq!(world.take_back(0, 0, None), vec![busy; count], "readers are under way");
+        world.manager.gpu().drain_all();
+        assert_eq!(world.take_back(0, 0, None), vec![TakenBack::Private; count]);
+        world.check();
+        let more = world.manager.held_on_device() - held;
+        assert_eq!((world.manager.usage().shared, more), (0, count as u64 * 2 * MIB));
+        // It is memory as any other: it is shared again, and freed.
+        world.share(0, 0, donates, None);
+        world.check();
+        world.end();
+    }
+}
+
+#[test]
+fn no_chunk_is_taken_back_that_is_not_shared_or_of_another_block() {
+    let mut world = world(&[8 * MB, 8 * MB]);
+    assert_eq!(world.share(0, 0, false, None), ALL_SHARED);
+    let manager = &world.manager;
+    let blocks: Vec<_> = manager.blocks().iter().map(|block| block.address).collect();
+    let [shared, other] = blocks[..] else { panic!("two blocks") };
+    let (shared, other) = if manager.has_shared(shared) { (shared, other) } else { (other, shared) };
+    let of = |chunk| manager.take_back_chunks(&[chunk], Quiet::Look, LONG)[0];
+    let chunk = manager.chunk_at(shared);
+    assert_eq!(of(manager.chunk_at(other)), TakenBack::Refused(MoveRefusal::Unfit));
+    assert_eq!(of(BlockChunk { address: shared + 512, ..chunk }), TakenBack::Refused(MoveRefusal::Unfit));
+    let of_earlier = BlockChunk { block: chunk.block + 100, ..chunk };
+    assert_eq!(of(of_earlier), TakenBack::Refused(MoveRefusal::NoBlock));
+    let none = manager.take_back_chunks(&[chunk], Quiet::Look, Duration::ZERO);
+    assert_eq!(none, [TakenBack::NotTried]);
+    world.check();
+    world.end();
+}
+
+#[test]
+fn a_failure_leaves_every_chunk_taken_back_or_shared() {
+    for count in [1, 2, 5] {
+        for k in 1..12 {
+            let mut world = world(&[8 * MB]);
+            assert_eq!(world.share(0, 0, true, None).len(), 4);
+            world.take_back(0, 0, Some((k, count)));
+            world.check();
+            world.unshare(0, 0, None).expect("a block").expect("nothing is in the way");
+            world.check();
+            world.end();
         }
     }
 }

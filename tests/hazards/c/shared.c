@@ -11,6 +11,8 @@
  *   recapture WAY BLOCK SEED captures that graph again, so that it writes over this block
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
  *   empty BLOCK MIB          takes a block and writes nothing to it; `fill-in BLOCK SEED` loads it
+ *   held WAY BLOCK SEED      writes over a block, in a stream, while another stream waits for the host: the milliseconds until it is written
+ *   renew MILLISECONDS       loads the kernel that reads from another image, and reads by that one after this time
  *   fault                    reads all blocks, and has a kernel write where no memory is
  *   abandon                  destroys a stream that is captured
  *   cancelled LINE           has a thread obey that line that is to be cancelled, while the GPU copies; the thread ends after it
@@ -45,6 +47,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuStreamDestroy_v2(CUstream stream);
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 CUresult cuGraphExecDestroy(CUgraphExec executable);
@@ -102,6 +105,7 @@ static unsigned char *staged;
 static CUgraph graph;
 static CUgraphExec executable, former;
 static char problem[160];
+static const char *image_path;
 
 /* As `wm_fill_pattern_u64`. */
 static void words_of(void *to, size_t bytes, uint64_t seed)
@@ -317,6 +321,39 @@ static void write_block(const char *way, unsigned number, unsigned long long see
     MUST(cuCtxSynchronize());
 }
 
+static void write_held(const char *way, unsigned number, unsigned long long seed)
+{
+    struct block *block = block_of(number);
+    void *flag;
+    CUstream held;
+    MUST(cuMemHostAlloc(&flag, sizeof(unsigned), 2));
+    *(volatile unsigned *)flag = 0;
+    MUST(cuStreamCreate(&held, 1));
+    MUST(cuStreamWaitValue32_v2(held, (CUdeviceptr)flag, 1, 0));
+    double begin = now();
+    write_over(way, block->address, block->model, block->bytes, seed, stream);
+    MUST(cuStreamSynchronize(stream));
+    printf("%.0f\n", (now() - begin) * 1e3);
+    *(volatile unsigned *)flag = 1;
+    MUST(cuStreamSynchronize(held));
+}
+
+/* A text with another end is another image. */
+static void renew(unsigned milliseconds)
+{
+    char *text = calloc(MIB, 1);
+    FILE *file = fopen(image_path, "r");
+    CUmodule module;
+    if (!file || fread(text, 1, MIB - 2, file) == 0)
+        exit(88);
+    fclose(file);
+    strcat(text, "\n");
+    MUST(cuModuleLoadData(&module, text));
+    usleep(milliseconds * 1000);
+    MUST(cuModuleGetFunction(&verify, module, "wm_verify_pattern_u64"));
+    free(text);
+}
+
 /* The model is written when the graph is made: no block is read before it is launched. */
 static void capture(const char *way, unsigned number, unsigned long long seed, int is_again)
 {
@@ -435,6 +472,10 @@ static void obey(char *line)
         capture(way, number, seed, 1);
     else if (sscanf(line, "node %15s %u %llu", way, &number, &seed) == 3)
         make_nodes(way, number, seed);
+    else if (sscanf(line, "held %15s %u %llu", way, &number, &seed) == 3)
+        return write_held(way, number, seed);
+    else if (sscanf(line, "renew %u", &number) == 1)
+        renew(number);
     else if (sscanf(line, "%15s %15s %u %llu", word, way, &number, &seed) == 4)
         write_block(way, number, seed, !strcmp(word, "part"));
     else if (sscanf(line, "free %u", &number) == 1)
@@ -467,6 +508,7 @@ int main(int argc, char **argv)
     char line[128];
     if (argc != 2)
         return 64;
+    image_path = argv[1];
     load(argv[1]);
     load_more(argv[1]);
     staged = malloc(MOST);

@@ -73,8 +73,8 @@ fn no_broker_is_said_and_none_is_started() {
 fn what_is_shared_and_saved_is_shown() {
     let scratch = Scratch::new("dedup");
     let broker = TestBroker::start(&scratch);
-    let _first = program(&scratch, &[BrokerRequest::Offer(names(5))]);
-    let _second = program(&scratch, &[BrokerRequest::LookUp(names(4))]);
+    let _first = program(&scratch, &[BrokerRequest::Offer { again: false, names: names(5) }]);
+    let _second = program(&scratch, &[BrokerRequest::LookUp { again: false, names: names(4) }]);
     let output = wmctl(&scratch).args(["dedup", "--json"]).output().expect("run");
     let report: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!((&report["schema"], &report["problems"]), (&"wmctl-dedup/1".into(), &serde_json::json!([])));

@@ -78,6 +78,11 @@ impl Holdings {
         self.reserved.subtract(bytes);
     }
 
+    /// A handle's memory is this process's alone again.
+    pub(crate) fn add_held(&mut self, bytes: &TierBytes) {
+        self.reserved.add(bytes);
+    }
+
     /// A piece's memory of one tier is a handle of ours now, and memory of another tier is the
     /// piece's. `pieces` are the bytes beside which the peaks count until now.
     pub(crate) fn exchange_with_piece(&mut self, bytes: u64, [from, to]: [Tier; 2], pieces: &TierBytes) {

@@ -24,6 +24,7 @@ mod remap;
 mod share;
 mod spares;
 mod swap;
+mod take_back;
 mod unified;
 mod verify;
 mod waiters;

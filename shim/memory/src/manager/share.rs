@@ -108,7 +108,7 @@ impl<G: Gpu> Manager<G> {
         SharedChunks { outcomes: chunks.iter().map(&mut outcome).collect() }
     }
 
-    fn see_quiet(&self, quiet: Quiet) -> Result<(), MoveRefusal> {
+    pub(super) fn see_quiet(&self, quiet: Quiet) -> Result<(), MoveRefusal> {
         // A copy of a move that was given up may have begun after the caller looked.
         let is_known = quiet == Quiet::Seen && !self.lock().holdings.has_stranded();
         self.see_over(|gpu| if is_known { Ok(true) } else { gpu.is_settled(LOOK) })
@@ -144,10 +144,7 @@ impl<G: Gpu> Manager<G> {
     /// The way back. Memory that is mapped for reading everywhere is told as lost where it fails:
     /// others have not got it, but here it cannot be written.
     fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
-        let [old, new] = [MappedAccess::Reading, MappedAccess::Full]
-            .map(|access| Some(Mappable { handle: handle.raw, access }));
-        let remap = Remap { places: &handle.places(), bytes: handle.bytes(), old, new };
-        let tries = (0..super::remap::TRIES).map(|_| self.remap(&remap));
+        let tries = (0..super::remap::TRIES).map(|_| self.allow_writing(handle));
         let mut failure = None;
         for tried in tries {
             match tried {
@@ -304,6 +301,11 @@ impl<G: Gpu> Manager<G> {
         }
         self.carry_out_undo(state, &steps);
         bytes
+    }
+
+    /// Is shared memory of freed blocks still mapped in a range?
+    pub fn has_parked(&self, range: Range<u64>) -> bool {
+        self.lock().holdings.ledger.foreign(&range, true).next().is_some()
     }
 
     /// Shared chunks of live blocks that a range touches, each whole, by address.

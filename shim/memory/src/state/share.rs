@@ -83,6 +83,41 @@ impl State {
         self.let_go(handle.key);
     }
 
+    /// Takes the shared handle of a chunk that no other process uses any more, if its block lives.
+    pub(crate) fn draft_take_back(&mut self, chunk: BlockChunk) -> Result<OccupiedHandle, MoveRefusal> {
+        if self.fixed {
+            return Err(MoveRefusal::Fixed);
+        }
+        if !self.under_way.is_none_but(0) {
+            return Err(MoveRefusal::Busy);
+        }
+        let handle = self.holdings.ledger.occupied_handle(chunk.address).ok_or(MoveRefusal::NoBlock)?;
+        if handle.range.start != chunk.address || !handle.foreign {
+            return Err(MoveRefusal::Unfit);
+        }
+        let block = self.program.blocks().around(chunk.address);
+        if block.is_none_or(|block| block.id != chunk.block) {
+            return Err(MoveRefusal::NoBlock);
+        }
+        self.holdings.ledger.hold(handle.key, true);
+        self.under_way.begin_move();
+        Ok(handle)
+    }
+
+    /// The handle can be written wherever it is mapped, and its memory is this process's alone. It
+    /// counts from now on, also beyond the limit of the device: the memory is there.
+    pub(crate) fn commit_take_back(&mut self, handle: &OccupiedHandle) {
+        self.holdings.add_held(&only(Tier::Device, handle.bytes()));
+        self.holdings.ledger.unbar(handle.key);
+        self.let_go(handle.key);
+    }
+
+    /// The handle is shared still. `lost`: at some place it may be neither mapped nor readable.
+    pub(crate) fn roll_back_take_back(&mut self, handle: &OccupiedHandle, lost: bool) {
+        self.fixed |= lost;
+        self.let_go(handle.key);
+    }
+
     /// Chooses memory of this process's own for a shared handle, and takes it. As
     /// [`State::draft_swap`], also if a pin names the block: no pin was given the shared memory's
     /// place. `beyond_limit`: the limit of the device does not count.

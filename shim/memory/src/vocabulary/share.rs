@@ -56,6 +56,17 @@ impl SharedChunks {
     }
 }
 
+/// The result of taking a shared chunk back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakenBack {
+    /// It can be written, and its memory is this process's alone.
+    Private,
+    /// It can be read only, as before, but after [`MoveRefusal::Lost`].
+    Refused(MoveRefusal),
+    /// Time was over before it.
+    NotTried,
+}
+
 /// The result of giving up memory that freed blocks shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unparked {

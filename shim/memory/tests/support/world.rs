@@ -155,6 +155,10 @@ impl World {
                 self.settle_if(*settle);
                 let _moved = self.unshare(*index, *part, *fail);
             }
+            Step::TakeBack { index, part, settle, fail } => {
+                self.settle_if(*settle);
+                drop(self.take_back(*index, *part, *fail));
+            }
             Step::Unpark { fail } => drop(self.unpark(*fail)),
             Step::AllocateUnified { bytes, order } => drop(self.allocate_unified(*bytes, *order)),
             Step::HandOver { index, to, settle, fail } => {

@@ -5,8 +5,10 @@
 //! requests, and at most a second for the broker.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashSet;
 use thiserror::Error;
 use wm_dedup::cache::{ResultsCache, WriterCache};
 use wm_dedup::chunk::ChunkName;
@@ -26,6 +28,7 @@ use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
 use super::proofs::KernelProofs;
 use super::sharing::Sharing;
+use super::tracked_blocks::TrackedBlock;
 use crate::process::{self, driver};
 use crate::registry;
 
@@ -35,9 +38,9 @@ const REQUEST_WAIT: Duration = Duration::from_millis(50);
 /// How long the broker is asked nothing after it gave no answer.
 const UNANSWERED_PAUSE: Duration = Duration::from_millis(50);
 
-/// The time between two questions about chunks that this process waits for: after one that came,
-/// and the longest.
-const ARRIVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The time between two questions about chunks that this process waits for, or that no other one
+/// uses any more: after one that was answered with some, and the longest.
+const QUESTIONS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Bytes. To unpack and to judge an image takes more than the rest.
 const STACK: usize = 2 << 20;
@@ -52,9 +55,12 @@ impl Sharing {
                 sharing: self,
                 client: None,
                 exported: HashMap::new(),
+                freed: Vec::new(),
+                lone: FxHashSet::default(),
                 talks: true,
                 next_question: Instant::now(),
-                arrivals: Backoff::new(ARRIVALS),
+                arrivals: Backoff::new(QUESTIONS),
+                departures: Backoff::new(QUESTIONS),
                 writers: WriterExchange::new(writers, Instant::now()),
                 proofs: KernelProofs::new(folder.as_deref().map(ResultsCache::new)),
             };
@@ -70,11 +76,19 @@ struct BrokerThread {
     client: Option<Client>,
     /// Chunks that this process holds, by lease: for a broker that starts anew.
     exported: HashMap<Lease, u64>,
+    /// Blocks that the program has freed, and the leases that are released once their memory is
+    /// not mapped any more.
+    freed: Vec<(Arc<TrackedBlock>, Vec<Lease>)>,
+    /// Leases that are over since no other process uses the chunk, and of which a pass under way
+    /// has the chunk.
+    lone: FxHashSet<Lease>,
     talks: bool,
     /// When the broker is asked again.
     next_question: Instant,
     /// When it is asked about chunks that this process waits for.
     arrivals: Backoff,
+    /// When it is asked about chunks that no other process uses any more.
+    departures: Backoff,
     writers: WriterExchange,
     proofs: KernelProofs,
 }
@@ -82,7 +96,8 @@ struct BrokerThread {
 impl BrokerThread {
     fn run(mut self) {
         loop {
-            let request = self.sharing.mailbox.next_request(REQUEST_WAIT);
+            let wait = if self.proofs.has_more() { Duration::ZERO } else { REQUEST_WAIT };
+            let request = self.sharing.mailbox.next_request(wait);
             if process::exiting() || process::forked() {
                 return;
             }
@@ -90,13 +105,19 @@ impl BrokerThread {
                 Some(request) => self.serve(request),
                 None => registry::all().for_each(|manager| self.run_idle_pass(manager)),
             }
+            self.release_freed();
             self.ask();
             let kernels = &self.sharing.kernels;
             let writers = self.writers.exchange(kernels.effects(), Instant::now(), today());
             let _blocks = self.sharing.distrust(&writers);
-            let devices: Vec<_> = registry::all().map(|manager| manager.gpu().ordinal()).collect();
-            self.proofs.judge(kernels, &devices);
+            self.judge();
+            self.proofs.judge_some_more();
         }
+    }
+
+    fn judge(&mut self) {
+        let devices: Vec<_> = registry::all().map(|manager| manager.gpu().ordinal()).collect();
+        self.proofs.judge(&self.sharing.kernels, &devices);
     }
 
     fn serve(&mut self, request: BackgroundRequest) {
@@ -105,17 +126,28 @@ impl BrokerThread {
                 self.offer(chunks);
                 self.sharing.mailbox.offered();
             }
-            BackgroundRequest::Release(leases) => {
-                self.exported.retain(|lease, _| !leases.contains(lease));
-                self.client.iter_mut().for_each(|client| client.release(&leases));
-            }
+            BackgroundRequest::Release(leases) => self.release(&leases),
+            BackgroundRequest::Freed(block, leases) => self.freed.push((block, leases)),
             BackgroundRequest::PutBack(taken) => drop(taken),
             BackgroundRequest::LetGo(reply) => self.sharing.let_go(reply),
             BackgroundRequest::Count(names) => self.count(&names),
+            BackgroundRequest::Judge => self.judge(),
             BackgroundRequest::GiveBack(manager, bytes) => {
                 manager.relieve(bytes);
             }
         }
+    }
+
+    fn release(&mut self, leases: &[Lease]) {
+        self.exported.retain(|lease, _| !leases.contains(lease));
+        self.lone.retain(|lease| !leases.contains(lease));
+        self.client.iter_mut().for_each(|client| client.release(leases));
+    }
+
+    /// Releases leases of freed blocks: another process may take their memory for its own then.
+    fn release_freed(&mut self) {
+        let over: Vec<_> = self.freed.extract_if(.., |(block, _)| block.is_unmapped()).collect();
+        over.into_iter().for_each(|(_, leases)| self.release(&leases));
     }
 
     /// The broker, if there is one to be had now.
@@ -149,6 +181,7 @@ impl BrokerThread {
             return;
         }
         self.ask_for_arrivals();
+        self.ask_for_departures();
         for manager in registry::all() {
             // A chunk that no other process has needs no pass, so there may be room for more.
             while self.look_up(self.sharing.next_chunks(manager)) {}
@@ -164,6 +197,19 @@ impl BrokerThread {
         self.arrivals.end(Instant::now(), !names.is_empty());
         if !names.is_empty() {
             self.sharing.arrived(&names);
+        }
+    }
+
+    /// Chunks that no other process uses any more are this process's own.
+    fn ask_for_departures(&mut self) {
+        if self.departures.is_due(Instant::now()) {
+            let leases = self.client().and_then(|client| client.take_back().ok()).unwrap_or_default();
+            self.departures.end(Instant::now(), !leases.is_empty());
+            self.exported.retain(|lease, _| !leases.contains(lease));
+            self.lone.extend(leases);
+        }
+        if !self.lone.is_empty() {
+            self.lone = self.sharing.left_alone(std::mem::take(&mut self.lone));
         }
     }
 

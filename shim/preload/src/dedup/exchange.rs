@@ -6,6 +6,7 @@
 //! mapped for reading only. If that fails the chunk stays private; if there was no time, its
 //! preparation stays valid.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
@@ -184,8 +185,15 @@ impl Sharing {
 
     /// The broker knows of a chunk that was given.
     pub(super) fn registered(&self, chunk: &NamedChunk, lease: Lease) {
-        let is_used = !chunk.block.is_gone() && chunk.block.facts().registered(chunk.index, lease);
-        self.mailbox.release(if is_used { vec![] } else { vec![lease] });
+        if !chunk.block.is_gone() && chunk.block.facts().registered(chunk.index, lease) {
+            return;
+        }
+        // A block that was freed since may be mapped still; any other chunk has its own memory.
+        if chunk.block.is_gone() {
+            self.mailbox.release_freed(Arc::clone(&chunk.block), vec![lease]);
+        } else {
+            self.mailbox.release(vec![lease]);
+        }
     }
 
     /// The preparation is not needed: the driver and the broker are told.

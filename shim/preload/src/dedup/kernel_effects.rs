@@ -4,8 +4,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::SystemTime;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
@@ -73,6 +73,8 @@ pub(super) struct ProcessKernels {
     codes: OnceLock<DashMap<FunctionKey, Arc<FunctionCode>, FxBuildHasher>>,
     /// Parameters that are to be judged.
     asked: Mutex<Vec<ParameterKey>>,
+    /// Some of them were judged.
+    judged: Condvar,
     /// Unloads of code before the last look-up.
     unloads: AtomicU64,
     /// By a part of the handle.
@@ -86,6 +88,7 @@ impl ProcessKernels {
             keys: OnceLock::new(),
             codes: OnceLock::new(),
             asked: Mutex::new(Vec::new()),
+            judged: Condvar::new(),
             unloads: AtomicU64::new(0),
             recent: [const { RecentKey::empty() }; 1 << RECENT_BITS],
         }
@@ -158,6 +161,18 @@ impl ProcessKernels {
         std::mem::take(&mut *lock(&self.asked))
     }
 
+    /// Parameters that were asked about have verdicts.
+    pub(super) fn have_judged(&self) {
+        drop(lock(&self.asked));
+        self.judged.notify_all();
+    }
+
+    /// Waits until these parameters, which were asked about, have verdicts, for `limit` at most.
+    pub(super) fn wait_for_verdicts(&self, parameters: &[ParameterKey], limit: Duration) {
+        let is_open = |_: &mut Vec<ParameterKey>| !self.readers().unjudged(parameters).is_empty();
+        drop(self.judged.wait_timeout_while(lock(&self.asked), limit, is_open));
+    }
+
     /// The code of a kernel; `None` if it is unknown.
     pub(super) fn code(&self, function: FunctionKey) -> Option<Arc<FunctionCode>> {
         self.codes.get()?.get(&function).map(|code| Arc::clone(&code))
@@ -219,5 +234,27 @@ mod tests {
                 });
             }
         });
+    }
+
+    /// Hazard (latency): a launch waits for a verdict that is there, or for one that never comes.
+    #[test]
+    fn a_verdict_is_waited_for_until_it_is_there_and_no_longer_than_the_limit() {
+        let kernels = ProcessKernels::new();
+        let [one, other] = [0, 8].map(|offset| ParameterKey { function: telling(1), offset });
+        kernels.ask(&[one, other]);
+        kernels.wait_for_verdicts(&[one, other], Duration::from_millis(20));
+        assert_eq!(kernels.readers().unjudged(&[one, other]).len(), 2, "the limit ends the wait");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (parameter, only_reads) in [(one, true), (other, false)] {
+                    kernels.readers().prove(parameter, only_reads);
+                    kernels.have_judged();
+                }
+            });
+            // Without the news it would wait for a day.
+            kernels.wait_for_verdicts(&[one, other], Duration::from_secs(24 * 60 * 60));
+        });
+        kernels.wait_for_verdicts(&[one], Duration::from_secs(24 * 60 * 60));
+        assert_eq!(kernels.asked(), [one, other], "the questions stay for the background thread");
     }
 }

@@ -44,6 +44,10 @@ pub(super) enum BackgroundRequest {
     LetGo(PassReply),
     /// These are used no longer.
     Release(Vec<Lease>),
+    /// The program frees a block with these. They are over once its memory is not mapped any more.
+    Freed(Arc<TrackedBlock>, Vec<Lease>),
+    /// A launch waits for verdicts about its kernel.
+    Judge,
     /// So many bytes of a device were freed by sharing, and are for other processes.
     GiveBack(&'static Manager<Device>, u64),
 }
@@ -94,6 +98,14 @@ impl Mailbox {
     pub(super) fn release(&self, leases: Vec<Lease>) {
         if !leases.is_empty() {
             self.post(BackgroundRequest::Release(leases));
+        }
+    }
+
+    /// The same, of a block that is freed or about to be: work may be reading its memory still, and
+    /// another process must not take that for its own meanwhile.
+    pub(super) fn release_freed(&self, block: Arc<TrackedBlock>, leases: Vec<Lease>) {
+        if !leases.is_empty() {
+            self.post(BackgroundRequest::Freed(block, leases));
         }
     }
 

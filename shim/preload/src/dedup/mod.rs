@@ -17,6 +17,7 @@
 //! | `prepared` | the part of an exchange that runs beside the GPU's work |
 //! | `exchange` | chunks that are taken and given |
 //! | `unshare` | the way back, before a write |
+//! | `taken_back` | chunks that no other process uses any more |
 //! | `fault` | what a fault teaches |
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `kernels` | our kernels on the GPU |
@@ -50,6 +51,7 @@ mod program;
 mod proofs;
 mod sharing;
 mod stored_addresses;
+mod taken_back;
 mod tracked_blocks;
 mod unshare;
 

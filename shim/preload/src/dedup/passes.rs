@@ -209,7 +209,9 @@ impl OpenPass<'_> {
         let mut is_any = false;
         for block in self.sharing.blocks.of(self.manager).iter().filter(|block| block.is_shared()) {
             // A block that there is no time to look at may have some.
-            is_any |= self.left().is_zero() || self.sharing.unshare_unregistered(block, self.left());
+            is_any |= self.left().is_zero()
+                || self.sharing.take_back(block, self.left())
+                || self.sharing.unshare_unregistered(block, self.left());
         }
         self.tools.schedule.looked_for_unregistered(is_any);
         self.has_worked |= is_any;

@@ -7,23 +7,38 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use wm_abi::CUfunction;
 use wm_dedup::policy::tracked_blocks::{BlockFacts, Exclusion, UseTime, WriteAnswer};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
+use wm_driver::thread::Uncancelled;
 use wm_memory::Manager;
 
+use super::mailbox::BackgroundRequest;
 use super::sharing::Sharing;
 use super::tracked_blocks::TrackedBlock;
 use crate::launches::{ArgumentsRead, Launch, LaunchedWork, Submission};
-use crate::process::streams;
+use crate::process::{preserve_errno, streams};
 use crate::registry;
 
 /// Shared blocks that a kernel may write, each once.
 type PossibleWrites = SmallVec<[Arc<TrackedBlock>; 4]>;
+
+/// The longest wait for the verdict on a kernel before its first launch.
+const VERDICTS: Duration = Duration::from_millis(5);
+
+/// A kernel is as bad for a block as its worst parameter. A writer is worse than one without a
+/// verdict: the write counts.
+fn badness(verdict: ParameterVerdict) -> u8 {
+    match verdict {
+        ParameterVerdict::Reader => 0,
+        ParameterVerdict::Unknown => 1,
+        ParameterVerdict::Writer => 2,
+    }
+}
 
 /// When the work of a call runs.
 fn time(when: Submission) -> UseTime {
@@ -231,22 +246,38 @@ impl Sharing {
     }
 
     /// Makes shared blocks private that a kernel may write. A kernel that was not judged yet is no
-    /// write: the block is shared again once it is proven to read.
+    /// write: its verdict is waited for, and without one the block is shared again once the kernel
+    /// is proven to read.
     #[cold]
     fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
         let function = self.kernels.key(function);
-        for block in writes {
+        let parameters_into = |block: &Arc<TrackedBlock>| -> SmallVec<[ParameterKey; 4]> {
             let words = launch.words().iter().filter(|word| block.reach().contains(&word.address));
-            let mut parameters = words.map(|word| ParameterKey { function, offset: word.offset });
-            let may_read = |of| self.kernels.readers().verdict(of) != ParameterVerdict::Writer;
-            if !parameters.all(may_read) {
-                self.prepare_write(block, launch.submission());
-            } else if launch.submission() == Submission::Now {
-                self.make_private(block);
-            } else {
-                self.pending.add([Arc::clone(block)]);
+            words.map(|word| ParameterKey { function, offset: word.offset }).collect()
+        };
+        let mut open: Vec<ParameterKey> = writes.iter().flat_map(parameters_into).collect();
+        open.retain(|of| self.kernels.readers().verdict(*of) == ParameterVerdict::Unknown);
+        self.wait_for_verdicts(&open);
+        for block in writes {
+            let readers = self.kernels.readers();
+            let verdicts = parameters_into(block).into_iter().map(|of| readers.verdict(of));
+            match verdicts.max_by_key(|verdict| badness(*verdict)) {
+                Some(ParameterVerdict::Reader) => {}
+                Some(ParameterVerdict::Writer) => self.prepare_write(block, launch.submission()),
+                _ if launch.submission() == Submission::Now => self.make_private(block),
+                _ => self.pending.add([Arc::clone(block)]),
             }
         }
+    }
+
+    /// Most kernels are judged in 2 to 3 ms, and a copy of the block takes longer.
+    fn wait_for_verdicts(&self, open: &[ParameterKey]) {
+        if open.is_empty() {
+            return;
+        }
+        let _whole = Uncancelled::new();
+        self.mailbox.post(BackgroundRequest::Judge);
+        preserve_errno(|| self.kernels.wait_for_verdicts(open, VERDICTS));
     }
 
     /// An executable graph is about to be launched.
@@ -291,7 +322,8 @@ impl Sharing {
             return;
         }
         if let Some(block) = self.blocks.forget(address) {
-            self.mailbox.release(block.facts().freed());
+            let leases = block.facts().freed();
+            self.mailbox.release_freed(block, leases);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Proofs that kernels only read: their code is judged by [`wm_code`], on the background thread.
 //!
 //! A parameter is asked about when it first points into a block that could be shared. Until there
-//! is an answer it may write. The verdicts on the kernels of an image are kept in the user's cache
-//! folder, if it took long to find them.
+//! is an answer it may write, so a launch waits some milliseconds for it. The kernels of small
+//! images, which are made at run time, are judged soon after they were loaded. The verdicts on the
+//! kernels of an image are kept in the user's cache folder, if it took long to find them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -33,31 +34,63 @@ const FORCE_PTX: &str = "CUDA_FORCE_PTX_JIT";
 pub(super) struct KernelProofs {
     cache: Option<ResultsCache>,
     images: HashMap<Subject, Results, FxBuildHasher>,
+    /// Small images of which some kernels may have no verdict, by hash.
+    open: VecDeque<u128>,
+    /// Of the process's devices, as far as the driver tells them.
+    architectures: Vec<Option<u32>>,
     is_possible: bool,
 }
 
 impl KernelProofs {
     pub(super) fn new(cache: Option<ResultsCache>) -> Self {
         let is_forced = environment::text(FORCE_PTX).is_some_and(|text| text != "0" && !text.is_empty());
-        Self { cache, images: HashMap::default(), is_possible: !is_forced }
+        Self {
+            cache,
+            images: HashMap::default(),
+            open: VecDeque::new(),
+            architectures: Vec::new(),
+            is_possible: !is_forced,
+        }
     }
 
-    /// Judges the parameters that are asked about, for each device of the process.
+    /// Judges the parameters that are asked about, for each device of the process. Launches may
+    /// wait for that, so no other kernel is judged before.
     pub(super) fn judge(&mut self, kernels: &ProcessKernels, devices: &[CUdevice]) {
+        self.open.extend(launches::CODE.images.take_new());
         let asked = kernels.asked();
-        if asked.is_empty() {
+        if asked.is_empty() && self.open.is_empty() {
             return;
         }
-        let architectures: Vec<Option<u32>> = devices.iter().map(|device| architecture(*device)).collect();
-        for sm in architectures.iter().flatten() {
-            self.read_code(kernels, &asked, *sm);
+        self.architectures = devices.iter().map(|device| architecture(*device)).collect();
+        for sm in self.architectures.clone().into_iter().flatten() {
+            self.read_code(kernels, &asked, sm);
         }
         for parameter in asked {
             let code = kernels.code(parameter.function).filter(|_| self.is_possible);
             let reads = |sm: &Option<u32>| Some(self.only_reads(code.as_deref()?, parameter.offset, (*sm)?));
-            let only_reads = architectures.iter().all(|sm| reads(sm) == Some(true));
+            let only_reads = self.architectures.iter().all(|sm| reads(sm) == Some(true));
             kernels.readers().prove(parameter, only_reads);
         }
+        kernels.have_judged();
+    }
+
+    /// Are there images with kernels that will be asked about?
+    pub(super) fn has_more(&self) -> bool {
+        self.is_possible && !self.open.is_empty() && !self.architectures.is_empty()
+    }
+
+    /// Judges all kernels of one small image, before the program launches them.
+    pub(super) fn judge_some_more(&mut self) {
+        if !self.has_more() {
+            return;
+        }
+        let Some(image) = self.open.pop_front() else { return };
+        for sm in self.architectures.clone().into_iter().flatten() {
+            let subject = Subject { image, sm };
+            self.known(subject);
+            self.read_image(subject, |_| true);
+        }
+        launches::CODE.images.drop_image(image);
     }
 
     /// Without its code a kernel may write.
@@ -72,34 +105,37 @@ impl KernelProofs {
         let mut open: BTreeMap<Subject, BTreeSet<String>> = BTreeMap::new();
         for code in asked.iter().filter_map(|parameter| kernels.code(parameter.function)) {
             let subject = Subject { image: code.image, sm };
-            let cache = self.cache.as_ref();
-            let kept = || cache.and_then(|cache| cache.load(subject)).unwrap_or_default();
-            let known = self.images.entry(subject).or_insert_with(kept);
+            let known = self.known(subject);
             if known.verdict(&code.name).is_none() {
                 open.entry(subject).or_default().insert(code.name.clone());
             }
         }
         for (subject, names) in open {
-            self.read_image(subject, &names);
+            self.read_image(subject, |name| names.contains(name));
         }
     }
 
-    /// Judges kernels of one image: all of them, if it is small.
-    fn read_image(&mut self, subject: Subject, names: &BTreeSet<String>) {
+    /// The verdicts on the kernels of an image so far, or those that were kept.
+    fn known(&mut self, subject: Subject) -> &mut Results {
+        let cache = self.cache.as_ref();
+        let kept = || cache.and_then(|cache| cache.load(subject)).unwrap_or_default();
+        self.images.entry(subject).or_insert_with(kept)
+    }
+
+    /// Judges those of the wanted kernels of an image that have no verdict.
+    fn read_image(&mut self, subject: Subject, is_wanted: impl Fn(&str) -> bool) {
         let begin = Instant::now();
-        let images = &launches::CODE.images;
-        let Some(image) = images.image(subject.image) else { return };
-        let is_small = images.is_small(subject.image);
-        let judge = || Results::of_kernels(&image, subject.sm, |name| is_small || names.contains(name));
+        let Some(image) = launches::CODE.images.image(subject.image) else { return };
+        let known = self.known(subject);
+        let judge = || {
+            Results::of_kernels(&image, subject.sm, |name| is_wanted(name) && known.verdict(name).is_none())
+        };
         // An image that the analysis does not survive has kernels that may write.
         let judged = catch_unwind(AssertUnwindSafe(judge)).unwrap_or_default();
-        if is_small {
-            images.drop_image(subject.image);
-        }
         let took = begin.elapsed();
         log::debug!("{} kernels of an image of {} bytes were judged in {took:?}", judged.len(), image.len());
-        let results = self.images.entry(subject).or_default();
-        results.extend(judged);
+        known.extend(judged);
+        let results = &self.images[&subject];
         if took >= WORTH_KEEPING
             && let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.keep(subject, results))
         {

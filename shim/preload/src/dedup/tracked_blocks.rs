@@ -110,7 +110,17 @@ impl TrackedBlock {
 
     /// The program still has the block, by the manager's books, too.
     pub(super) fn lives(&self) -> bool {
-        !self.is_gone() && self.manager.block(self.range.start).is_some_and(|block| block.id == self.id)
+        !self.is_gone() && self.lives_by_books()
+    }
+
+    fn lives_by_books(&self) -> bool {
+        self.manager.block(self.range.start).is_some_and(|block| block.id == self.id)
+    }
+
+    /// The block is freed, and no shared memory is mapped at its addresses any more. Until then no
+    /// other block has them.
+    pub(super) fn is_unmapped(&self) -> bool {
+        self.is_gone() && !self.lives_by_books() && !self.manager.has_parked(self.range.clone())
     }
 
     /// Gives shared chunks memory of their own, as far as possible in `limit`. To be called behind

@@ -22,6 +22,10 @@ use crate::process::streams;
 /// The longest wait for the end of the GPU's work between two tries.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// The longest wait for it while calls are held, in tries after the first one: other threads may
+/// submit work as fast as the GPU ends it. Moves hold calls as long.
+const DRAIN: Duration = Duration::from_millis(20);
+
 /// How long all of it may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -34,9 +38,10 @@ impl Sharing {
     pub(super) fn make_private(&self, block: &TrackedBlock) {
         let _whole = Uncancelled::new();
         let until = Instant::now() + PATIENCE;
-        let mut refusals = 0;
+        let (mut refusals, mut drain) = (0, None);
         loop {
-            let step = GATE.with_quiesced(CLOSE, |_| block.unshare_some(Quiet::Look, HELD));
+            let step = GATE.with_quiesced(CLOSE, |_| unshare_drained(block, drain));
+            drain = Some(DRAIN);
             self.settle(block);
             // Other threads' passes may have come before this thread was inside again; none comes
             // until it leaves.
@@ -142,7 +147,7 @@ impl Sharing {
 
     /// Gives back the leases of chunks that are private again. Returns the number of these chunks.
     /// A chunk that becomes shared meanwhile is noted afterwards, which needs the facts, too.
-    fn forget_private(&self, block: &TrackedBlock) -> usize {
+    pub(super) fn forget_private(&self, block: &TrackedBlock) -> usize {
         let mut facts = block.facts();
         let shared: Vec<Range<u64>> = block.manager.shared_in(block.range.clone());
         let is_shared = |index| shared.iter().any(|range| range.contains(&block.chunk_address(index)));
@@ -158,4 +163,12 @@ impl Sharing {
         block.facts().count_private_copy();
         self.counts.faults_avoided.fetch_add(1, Relaxed);
     }
+}
+
+/// One step behind the closed gate, after a wait for the end of the GPU's work.
+fn unshare_drained(block: &TrackedBlock, drain: Option<Duration>) -> UnshareStep {
+    if let Some(limit) = drain.filter(|_| !streams().capturing()) {
+        let _settled = block.manager.gpu().is_settled(limit);
+    }
+    block.unshare_some(Quiet::Look, HELD)
 }

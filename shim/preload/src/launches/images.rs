@@ -14,13 +14,14 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use wm_abi::symbol::{cuFuncGetModule, cuFuncGetName, cuKernelGetName};
 use wm_abi::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
+use wm_driver::lock;
 
 use crate::process::{driver, own_memory};
 
@@ -59,6 +60,8 @@ pub(crate) struct CodeImages {
     /// By hash.
     images: OnceLock<DashMap<u128, LoadedImage, FxBuildHasher>>,
     kept: AtomicUsize,
+    /// Images that are kept, and that were not [taken](CodeImages::take_new).
+    new: Mutex<Vec<u128>>,
 }
 
 impl CodeImages {
@@ -68,6 +71,7 @@ impl CodeImages {
             libraries: OnceLock::new(),
             images: OnceLock::new(),
             kept: AtomicUsize::new(0),
+            new: Mutex::new(Vec::new()),
         }
     }
 
@@ -102,6 +106,7 @@ impl CodeImages {
             let is_kept = bytes.len() <= KEPT && self.kept.load(Relaxed) + bytes.len() <= MOST_KEPT;
             if is_kept {
                 self.kept.fetch_add(bytes.len(), Relaxed);
+                lock(&self.new).push(hash);
                 return LoadedImage::Kept(bytes.into());
             }
             LoadedImage::Place { address: bytes.as_ptr() as u64, bytes: bytes.len() }
@@ -123,18 +128,17 @@ impl CodeImages {
         is_same.then(|| read.into())
     }
 
+    /// The small images that were loaded since the last call, by hash.
+    pub(crate) fn take_new(&self) -> Vec<u128> {
+        std::mem::take(&mut *lock(&self.new))
+    }
+
     /// All kernels of the image with this hash are judged: its bytes are not needed any more.
     pub(crate) fn drop_image(&self, judged: u128) {
         let image = self.images.get().and_then(|images| images.remove(&judged));
         if let Some((_, LoadedImage::Kept(bytes))) = image {
             self.kept.fetch_sub(bytes.len(), Relaxed);
         }
-    }
-
-    /// Is the image so small that all its kernels may be judged at once?
-    pub(crate) fn is_small(&self, image: u128) -> bool {
-        let images = self.images.get();
-        images.and_then(|images| Some(matches!(*images.get(&image)?, LoadedImage::Kept(_)))) == Some(true)
     }
 
     /// A module is about to be unloaded.
@@ -340,7 +344,8 @@ mod tests {
         drop(small);
         assert_eq!(images.image(one).as_deref(), Some(&fat_binary(100)[..]));
         assert_eq!(images.image(other).as_deref(), Some(&large[..]));
-        assert!(images.is_small(one) && !images.is_small(other));
+        assert_eq!(images.take_new(), [one], "the small one is judged soon");
+        assert!(images.take_new().is_empty(), "it is told once");
         *large.last_mut().expect("bytes") = 8;
         assert!(images.image(other).is_none(), "there are other bytes by now");
         images.drop_image(one);

@@ -9,6 +9,7 @@ mod contents;
 mod cpu;
 mod fingerprints;
 mod gpu;
+mod others;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -269,23 +270,6 @@ impl Model {
     /// Is a handle of one granule mapped there?
     pub fn is_chunk(&self, address: u64) -> bool {
         self.lock().mappings.get(&address).is_some_and(|mapping| mapping.bytes == GRANULARITY)
-    }
-
-    /// Is others' memory mapped there?
-    pub fn is_foreign(&self, address: u64) -> bool {
-        let inner = self.lock();
-        let (handle, _) = inner.place(address);
-        inner.physical[&handle].foreign
-    }
-
-    /// Others' memory that is held or mapped.
-    pub fn foreign_bytes(&self) -> u64 {
-        self.lock().physical.values().filter(|physical| physical.foreign).map(|physical| physical.bytes).sum()
-    }
-
-    /// Other processes use a handle from now on.
-    pub fn give_away(&self, handle: Handle) {
-        self.lock().give_away(handle.0);
     }
 
     /// The word at an address, if one was written.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use wm_driver::{Gpu, StreamId};
-use wm_memory::{MoveRefusal, MovedRange, Quiet, ShareOutcome, Unparked};
+use wm_driver::{Gpu, Handle, StreamId};
+use wm_memory::{MoveRefusal, MovedRange, Quiet, ShareOutcome, TakenBack, Unparked};
 
 use super::World;
 use crate::support::model::GRANULARITY;
@@ -101,6 +101,37 @@ impl World {
             }
         }
         Some(moved)
+    }
+
+    /// Some shared chunks of a block from a part on, which no other process uses any more, are
+    /// taken back. Those that are not stay shared.
+    pub fn take_back(&mut self, index: usize, part: u8, fail: Option<(u64, u64)>) -> Vec<TakenBack> {
+        let Some(index) = index.checked_rem(self.live.len()) else { return Vec::new() };
+        let live = &self.live[index];
+        let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
+        let shared = self.manager.shared_in(range);
+        // One that reaches into the range begins before it.
+        let most = MOST.min((self.model().room_to_take_back() / GRANULARITY) as usize);
+        let chunks: Vec<u64> = shared.iter().map(|chunk| chunk.start).take(most).collect();
+        let quiet = self.model().is_quiet();
+        let named: Vec<_> = chunks.iter().map(|at| self.manager.chunk_at(*at)).collect();
+        let handles: Vec<Handle> = chunks.iter().map(|at| self.model().memory_at(*at)).collect();
+        handles.iter().for_each(|handle| self.model().take_back(*handle));
+        let calls = ["copy", "create", "map", "unmap"].map(|call| self.model().calls(call));
+        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
+        let outcomes = self.manager.take_back_chunks(&named, self.quiet(), LONG);
+        self.model().fail_no_more();
+        let after = ["copy", "create", "map", "unmap"].map(|call| self.model().calls(call));
+        assert_eq!(calls, after, "only the access changes");
+        for (handle, outcome) in handles.iter().zip(&outcomes) {
+            match outcome {
+                TakenBack::Private => assert!(quiet, "access changes while work may be under way"),
+                TakenBack::Refused(MoveRefusal::Lost(_)) => panic!("{outcome:?}"),
+                TakenBack::Refused(_) | TakenBack::NotTried => self.model().leave_to_others(*handle),
+            }
+        }
+        self.see_private();
+        outcomes
     }
 
     pub fn unpark(&mut self, fail: Option<(u64, u64)>) -> Unparked {

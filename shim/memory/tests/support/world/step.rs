@@ -78,6 +78,13 @@ pub enum Step {
         settle: bool,
         fail: Option<(u64, u64)>,
     },
+    /// Shared chunks of a block that no other process uses any more can be written again.
+    TakeBack {
+        index: usize,
+        part: u8,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
     Unpark {
         fail: Option<(u64, u64)>,
     },
