@@ -1,7 +1,8 @@
 //! Sharing: chunks of live blocks in memory that other processes use too, mapped for reading only,
 //! and the way back to memory of their own.
 //!
-//! A chunk is one handle of the driver's granularity, wholly under one block. Nothing is copied on
+//! A chunk is one handle of the driver's granularity, wholly under one block, or the one handle of
+//! an adopted piece, of any size. Nothing is copied on
 //! the way there: the caller has compared the bytes. On the way back a chunk is a handle that moves
 //! (`migrate.rs`), with the shared memory as the memory that it leaves.
 //!
@@ -16,6 +17,7 @@ use wm_driver::{Gpu, Handle, Tier};
 
 use super::Manager;
 use super::migrate::{LOOK, PATIENCE, StartedMove};
+use super::shared_pieces::own_access;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use super::swap::WINDOW;
 use crate::books::ledger::OccupiedHandle;
@@ -39,7 +41,7 @@ impl<G: Gpu> Drop for MappingPin<'_, G> {
 impl<G: Gpu> Manager<G> {
     /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever
     /// their own was mapped. Each chunk is one handle of the device, of the driver's granularity,
-    /// wholly under one block. The caller has seen that the bytes are the same; its own memory is
+    /// wholly under one block, or an adopted piece. The caller has seen that the bytes are the same; its own memory is
     /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a
     /// chunk that stays is the caller's still.
     ///
@@ -134,7 +136,7 @@ impl<G: Gpu> Manager<G> {
 
     fn map_for_reading(&self, handle: &OccupiedHandle, new: Handle) -> Result<(), RemapFailure> {
         let (old, new) = (
-            Mappable { handle: handle.raw, access: MappedAccess::Full },
+            Mappable { handle: handle.raw, access: own_access(handle) },
             Mappable { handle: new, access: MappedAccess::Reading },
         );
         let (old, new) = (Some(old), Some(new));
@@ -144,7 +146,7 @@ impl<G: Gpu> Manager<G> {
     /// The way back. Memory that is mapped for reading everywhere is told as lost where it fails:
     /// others have not got it, but here it cannot be written.
     fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
-        let [old, new] = [MappedAccess::Reading, MappedAccess::Full]
+        let [old, new] = [MappedAccess::Reading, own_access(handle)]
             .map(|access| Some(Mappable { handle: handle.raw, access }));
         let remap = Remap { places: &handle.places(), bytes: handle.bytes(), old, new };
         let tries = (0..super::remap::TRIES).map(|_| self.remap(&remap));

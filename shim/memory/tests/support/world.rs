@@ -7,6 +7,7 @@
 
 mod moving;
 mod pieces;
+mod shared_pieces;
 mod sharing;
 mod step;
 mod unified;
@@ -166,6 +167,14 @@ impl World {
             Step::Adopt { index } => drop(self.adopt(*index)),
             Step::Disown { index, fail } => self.disown(*index, *fail),
             Step::DropPiece { index } => self.drop_piece(*index),
+            Step::SharePiece { index, donates, settle, fail } => {
+                self.settle_if(*settle);
+                let _outcome = self.share_piece(*index, *donates, *fail);
+            }
+            Step::UnsharePiece { index, settle, fail } => {
+                self.settle_if(*settle);
+                self.unshare_piece(*index, *fail);
+            }
             Step::MovePiece { index, beside, to, settle, fail } => {
                 self.settle_if(*settle);
                 self.move_piece(*index, *beside, *to, *fail);
