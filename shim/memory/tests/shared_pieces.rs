@@ -83,3 +83,21 @@ fn a_failure_leaves_the_piece_shared_or_not() {
         }
     }
 }
+
+/// Hazard (use after free): the memory that lies at the piece's address goes with the context.
+#[test]
+fn a_piece_that_is_shared_when_its_context_ends_keeps_what_lies_there() {
+    let (mut world, address) = world(64 * MIB);
+    assert_eq!(world.share_piece(0, false, None), Some(ShareOutcome::Shared));
+    world.manager.discard();
+    world.manager.audit().expect("the books balance");
+    assert!(!world.manager.has_adopted(address) && !world.manager.has_shared(address));
+    let left = world.manager.disown(address).expect("it is remembered");
+    let model = world.manager.gpu();
+    assert_eq!(model.resolve(address, BYTES), [(left.memory.0, 0..BYTES)]);
+    assert!(!model.is_writable(address), "it is still others' memory");
+    model.unmap(address, BYTES as usize).expect("no failure");
+    model.unreserve(address, BYTES as usize).expect("no failure");
+    model.release(left.memory).expect("no failure");
+    assert_eq!(model.objects(), [0; 4]);
+}

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
-use super::shared_pieces::own_access;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::shared_pieces::own_access;
 use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};

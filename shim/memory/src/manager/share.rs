@@ -17,8 +17,8 @@ use wm_driver::{Gpu, Handle, Tier};
 
 use super::Manager;
 use super::migrate::{LOOK, PATIENCE, StartedMove};
-use super::shared_pieces::own_access;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::shared_pieces::own_access;
 use super::swap::WINDOW;
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange};
@@ -41,9 +41,9 @@ impl<G: Gpu> Drop for MappingPin<'_, G> {
 impl<G: Gpu> Manager<G> {
     /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever
     /// their own was mapped. Each chunk is one handle of the device, of the driver's granularity,
-    /// wholly under one block, or an adopted piece. The caller has seen that the bytes are the same; its own memory is
-    /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a
-    /// chunk that stays is the caller's still.
+    /// wholly under one block, or an adopted piece. The caller has seen that the bytes are equal;
+    /// its own memory is idle device memory afterwards. A foreign handle is the manager's from then
+    /// on; that of a chunk that stays is the caller's still.
     ///
     /// The foreign memory must not be any that this process holds itself, under any name: that
     /// would be given to other blocks, for writing. Memory that was this process's own is given

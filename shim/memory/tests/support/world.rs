@@ -398,7 +398,8 @@ impl World {
         self.check_shared();
         self.check_processors();
         for tier in [Tier::Device, Tier::Host] {
-            let held = usage.reserved.on(tier) + usage.pieces.held.on(tier);
+            let of_others = if tier == Tier::Device { self.check_shared_pieces() } else { 0 };
+            let held = usage.reserved.on(tier) + usage.pieces.held.on(tier) - of_others;
             assert_eq!(held, self.model().held(tier), "held is what the driver gave");
         }
         self.check_pieces(&usage);

@@ -41,7 +41,11 @@ impl World {
         outcomes
     }
 
-    pub(super) fn share_with_others(&mut self, chunks: &[u64], fail: Option<(u64, u64)>) -> Vec<ShareOutcome> {
+    pub(super) fn share_with_others(
+        &mut self,
+        chunks: &[u64],
+        fail: Option<(u64, u64)>,
+    ) -> Vec<ShareOutcome> {
         let model = self.manager.gpu();
         let pairs: Vec<_> =
             chunks.iter().map(|at| (self.manager.chunk_at(*at), model.import_like(*at))).collect();
