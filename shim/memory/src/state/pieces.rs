@@ -44,7 +44,7 @@ impl State {
     /// The pieces hold so much. Memory that other processes use too is in no account of this one.
     pub(super) fn set_pieces(&mut self, held: TierBytes) {
         let mut physical = held.plus(self.pool.idle_bytes());
-        physical.subtract(&only(Tier::Device, self.adopted.shared_bytes()));
+        physical.device = physical.device.saturating_sub(self.adopted.shared_bytes());
         self.pieces = PieceBytes { held, physical };
     }
 
