@@ -24,6 +24,14 @@ const SEED: ColumnState = ColumnState { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e
 const END: ColumnState = ColumnState { a: 0xa409_3822_299f_31d0, b: 0x082e_fa98_ec4e_6c89 };
 
 impl Fingerprint {
+    /// Of a memory of these chunks. That of one chunk is the chunk's.
+    pub fn of_chunks(chunks: &[Self]) -> Self {
+        match chunks {
+            [one] => *one,
+            all => Self::of(&all.iter().flat_map(|chunk| chunk.0.to_le_bytes()).collect::<Vec<u8>>()),
+        }
+    }
+
     /// Of any bytes. Those of a last, incomplete row count as followed by zeros; the length is part
     /// of the fingerprint.
     ///

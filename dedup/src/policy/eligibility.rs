@@ -46,8 +46,7 @@ impl BlockFacts {
 
     /// Is the block eligible, and is this a chunk's last fingerprint?
     pub fn may_share(&self, index: u64, name: Fingerprint, now: Instant, readers: &Readers) -> bool {
-        self.fingerprints.get(&index) == Some(&name)
-            && self.eligibility(now, readers) == Eligibility::Eligible
+        self.name(index) == Some(name) && self.eligibility(now, readers) == Eligibility::Eligible
     }
 
     /// The chunks that need fingerprints now: after a pause without writes, in a block that could
@@ -55,6 +54,7 @@ impl BlockFacts {
     pub fn due_chunks(&self, now: Instant, readers: &Readers) -> Vec<u64> {
         let is_due = self.exclusion().is_none()
             && self.unchanged == 0
+            && self.arrived_whole()
             && self.quiet_for(now) >= QUIET
             && readers.judge(self.parameters.iter());
         if is_due { self.candidates.chunks().collect() } else { Vec::new() }
@@ -111,7 +111,8 @@ impl BlockFacts {
     /// A kernel wrote these chunks: they did not arrive by copies any more.
     fn drop_changed(&mut self, new: &BTreeMap<u64, Fingerprint>) {
         let changed: Vec<u64> = self.changed(new).collect();
-        self.wait_no_longer(|index| changed.contains(&index));
+        let first: Vec<u64> = changed.iter().map(|index| self.first_of(*index)).collect();
+        self.wait_no_longer(|index| first.contains(&index));
         for index in changed {
             self.candidates.written(index * CHUNK_BYTES..(index + 1) * CHUNK_BYTES);
         }

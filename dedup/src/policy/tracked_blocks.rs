@@ -67,6 +67,8 @@ pub enum Exclusion {
     GraphMayWrite,
     /// Device memory has its address, and a kernel may write through it.
     StoredAddress,
+    /// The program uses its memory in another way than by its address.
+    Unmapped,
 }
 
 impl Exclusion {
@@ -78,6 +80,7 @@ impl Exclusion {
             Self::GraphWrites => "a graph writes it",
             Self::GraphMayWrite => "a graph may write it",
             Self::StoredAddress => "its address was copied to the device",
+            Self::Unmapped => "the program unmaps it, or passes it on",
         }
     }
 }
@@ -168,6 +171,8 @@ pub struct BlockFacts {
     withdrawn: Vec<Lease>,
     private_copies: u32,
     exclusion: Option<Exclusion>,
+    /// Chunks that one physical memory has: they are shared together, under the index of the first.
+    pub(super) unit: u64,
 }
 
 impl BlockFacts {
@@ -183,7 +188,13 @@ impl BlockFacts {
             withdrawn: Vec::new(),
             private_copies: 0,
             exclusion: None,
+            unit: 1,
         }
+    }
+
+    /// Of a block that is one physical memory of `bytes` bytes: all of it is shared, or nothing.
+    pub fn of_one_memory(bytes: u64, now: Instant) -> Self {
+        Self { unit: (bytes / CHUNK_BYTES).max(1), ..Self::new(bytes, now) }
     }
 
     /// A call is about to write the block: its fingerprints are void.
@@ -222,15 +233,15 @@ impl BlockFacts {
         self.exclusion
     }
 
-    /// The last fingerprints, ascending by chunk.
+    /// The last fingerprints of what can be shared, ascending by index.
     pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
-        self.fingerprints.values().copied()
+        self.named().map(|(_, fingerprint)| fingerprint)
     }
 
     /// At most `room` chunks about which the broker was not asked yet; it is asked from now on.
     pub fn ask(&mut self, room: usize) -> Vec<(u64, Fingerprint)> {
-        let open = self.fingerprints.iter().filter(|(index, _)| !self.chunks.contains_key(index));
-        let open: Vec<_> = open.take(room).map(|(index, fingerprint)| (*index, *fingerprint)).collect();
+        let open = self.named().filter(|(index, _)| !self.chunks.contains_key(index));
+        let open: Vec<_> = open.take(room).collect();
         self.chunks.extend(open.iter().map(|(index, _)| (*index, ChunkState::Asked)));
         open
     }
@@ -249,7 +260,7 @@ impl BlockFacts {
     /// No other process has the bytes of a chunk about which the broker was asked. If the chunk has
     /// other bytes by now, the lease is [withdrawn](Self::withdrawn).
     pub fn waits(&mut self, index: u64, name: Fingerprint, lease: Lease) {
-        let is_current = self.fingerprints.get(&index) == Some(&name) && self.exclusion.is_none();
+        let is_current = self.name(index) == Some(name) && self.exclusion.is_none();
         if is_current && self.chunks.get(&index) == Some(&ChunkState::Asked) {
             self.chunks.insert(index, ChunkState::Waiting { lease });
         } else {
@@ -261,9 +272,8 @@ impl BlockFacts {
     /// Other processes have the bytes of some names: the chunks that wait for one are asked about
     /// again.
     pub fn arrived(&mut self, has_come: impl Fn(Fingerprint) -> bool) {
-        let fingerprints = std::mem::take(&mut self.fingerprints);
-        self.wait_no_longer(|index| fingerprints.get(&index).is_none_or(|name| has_come(*name)));
-        self.fingerprints = fingerprints;
+        let names: BTreeMap<u64, Fingerprint> = self.named().collect();
+        self.wait_no_longer(|index| names.get(&index).is_none_or(|name| has_come(*name)));
     }
 
     /// Leases that wait for nothing any more, each once.
@@ -312,7 +322,8 @@ impl BlockFacts {
         runs
     }
 
-    /// Forgets chunks that are private again. Returns their number and the leases that they held.
+    /// Forgets memory that is private again. Returns the number of its chunks and the leases that
+    /// it held.
     pub fn became_private(&mut self, is_shared: impl Fn(u64) -> bool) -> (usize, Vec<Lease>) {
         let (mut leases, before) = (Vec::new(), self.chunks.len());
         self.chunks.retain(|index, state| {
@@ -320,7 +331,7 @@ impl BlockFacts {
             leases.extend(if stays { None } else { state.lease() });
             stays
         });
-        (before - self.chunks.len(), leases)
+        ((before - self.chunks.len()) * self.unit as usize, leases)
     }
 
     /// The program frees the block. Returns the leases that it held.
@@ -331,10 +342,10 @@ impl BlockFacts {
 
     /// For the statistics.
     pub fn usage(&self) -> BlockUsage {
-        let bytes = |count: usize| count as u64 * CHUNK_BYTES;
+        let bytes = |count: usize| count as u64 * self.unit * CHUNK_BYTES;
         let states = || self.chunks.values();
         BlockUsage {
-            candidates: bytes(self.candidates.chunks().count()),
+            candidates: self.candidates.chunks().count() as u64 * CHUNK_BYTES,
             shared: bytes(states().filter(|state| state.lease().is_some() && !state.is_waiting()).count()),
             saved: bytes(states().filter(|state| matches!(state, ChunkState::Taken { .. })).count()),
         }
@@ -342,5 +353,7 @@ impl BlockFacts {
 }
 
 mod lone;
+mod names;
+
 #[cfg(test)]
 mod tests;

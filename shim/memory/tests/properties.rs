@@ -164,6 +164,35 @@ proptest! {
     }
 }
 
+/// Programs that make memory themselves, which other processes have too.
+fn with_shared_pieces(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
+    let fail = || prop::option::weighted(0.4, (1..16u64, 1..7u64));
+    let settle = || prop::bool::weighted(0.8);
+    prop_oneof![
+        60 => with_pieces(bytes),
+        20 => (any::<usize>(), any::<bool>(), settle(), fail())
+            .prop_map(|(index, donates, settle, fail)| Step::SharePiece { index, donates, settle, fail }),
+        6 => (any::<usize>(), settle(), fail())
+            .prop_map(|(index, settle, fail)| Step::UnsharePiece { index, settle, fail }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: a piece has memory of other processes where the program has it again, or where it
+    /// may write; its bytes count twice, or not at all, or are lost on the way back.
+    #[test]
+    fn so_it_is_where_pieces_are_shared(
+        settings in settings(),
+        steps in prop::collection::vec(with_shared_pieces(unified_bytes()), 1..120),
+    ) {
+        let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
 /// Programs that have blocks which the CPU and the GPU use in turn, among others that move.
 fn unified(bytes: impl Strategy<Value = usize> + Clone + 'static) -> impl Strategy<Value = Step> {
     let fail = || prop::option::weighted(0.5, (1..24u64, 1..7u64));

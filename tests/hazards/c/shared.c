@@ -18,6 +18,15 @@
  *   cancelled LINE           has a thread obey that line that is to be cancelled, while the GPU copies; the thread ends after it
  *   endless                  sets memory without an end, which the driver refuses
  *   free BLOCK
+ *   piece BLOCK SEED MIB     the same in memory of its own: cuMemCreate, cuMemMap; it fills the reserved addresses
+ *   segment BLOCK SEED MIB   the same in addresses of twice the size, so that an object could go on behind it
+ *   elsewhere BLOCK          unmaps that memory, and maps it at other addresses
+ *   twice BLOCK SEED         maps that memory a second time, and writes over it from there
+ *   rights BLOCK             takes the right to write it away and gives it again
+ *   granted BLOCK            the rights that the driver tells
+ *   retain BLOCK             has the handle told by the address, and gives it back
+ *   beside BLOCK             reserves the addresses beside it, as a program that lets an object grow
+ *   pass-on BLOCK            has a descriptor of that memory made, which ends the sharing of equal bytes
  *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
  *
@@ -26,6 +35,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,6 +98,21 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, struct node *params);
 CUresult cuCtxGetCurrent(CUcontext *context);
 
+struct location { int type, id; };
+struct property { int type, handle_types; struct location location; void *metadata; unsigned char flags[8]; };
+struct access { struct location location; int flags; };
+
+CUresult cuMemCreate(unsigned long long *handle, size_t bytes, const struct property *property, unsigned long long flags);
+CUresult cuMemRelease(unsigned long long handle);
+CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
+CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes);
+CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags);
+CUresult cuMemUnmap(CUdeviceptr at, size_t bytes);
+CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const struct access *access, size_t count);
+CUresult cuMemGetAccess(unsigned long long *flags, const struct location *location, CUdeviceptr at);
+CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
+CUresult cuMemExportToShareableHandle(void *shareable, unsigned long long handle, int type, unsigned long long flags);
+
 enum { MIB = 1 << 20, CHUNK = 2 * MIB, BLOCKS = 16, MOST = 8 * MIB };
 
 /* A block, and its expected contents. */
@@ -95,6 +120,11 @@ struct block {
     CUdeviceptr address;
     size_t bytes;
     unsigned char *model;
+    /* Of memory that the program made itself, and the addresses that it reserved for it. */
+    unsigned long long handle;
+    size_t reserved;
+    /* Addresses right beside those, which nothing else takes. */
+    CUdeviceptr kept_free;
 };
 
 static struct block blocks[BLOCKS];
@@ -155,10 +185,131 @@ static void load_block(unsigned number, uint64_t seed, size_t mib)
     fill_in(number, seed);
 }
 
+enum { ON_DEVICE = 1, READ = 1, READ_WRITE = 3, DESCRIPTOR = 1 };
+
+static const struct location DEVICE = { ON_DEVICE, 0 };
+
+static void grant(CUdeviceptr at, size_t bytes, int flags)
+{
+    struct access access = { DEVICE, flags };
+    MUST(cuMemSetAccess(at, bytes, &access, 1));
+}
+
+/* No memory of the process comes to lie right below or behind the block. */
+static int keep_free(struct block *block)
+{
+    CUdeviceptr sides[] = { block->address - block->reserved, block->address + block->reserved };
+    for (int side = 0; side < 2 && !block->kept_free; side++) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+        void *at = mmap((void *)sides[side], block->reserved, PROT_NONE, flags, -1, 0);
+        if ((CUdeviceptr)at == sides[side])
+            block->kept_free = sides[side];
+        else if (at != MAP_FAILED)
+            munmap(at, block->reserved);
+    }
+    return block->kept_free != 0;
+}
+
+static void map_piece(struct block *block)
+{
+    /* A range between others is left alone: another one is reserved. */
+    for (int tries = 0; tries < 16; tries++) {
+        MUST(cuMemAddressReserve(&block->address, block->reserved, 0, 0, 0));
+        if (block->kept_free || keep_free(block))
+            break;
+    }
+    MUST(cuMemMap(block->address, block->bytes, 0, block->handle, 0));
+    grant(block->address, block->bytes, READ_WRITE);
+}
+
+static void unmap_piece(struct block *block)
+{
+    MUST(cuMemUnmap(block->address, block->bytes));
+    MUST(cuMemAddressFree(block->address, block->reserved));
+}
+
+static void load_piece(unsigned number, uint64_t seed, size_t mib, size_t times)
+{
+    struct block *block = block_of(number);
+    struct property property = { .type = 1, .handle_types = DESCRIPTOR, .location = DEVICE };
+    block->bytes = mib * MIB;
+    block->reserved = times * block->bytes;
+    block->model = malloc(block->bytes);
+    MUST(cuMemCreate(&block->handle, block->bytes, &property, 0));
+    map_piece(block);
+    fill_in(number, seed);
+}
+
+static void move_elsewhere(unsigned number)
+{
+    struct block *block = block_of(number);
+    struct block before = *block;
+    MUST(cuMemUnmap(before.address, before.bytes));
+    map_piece(block);
+    MUST(cuMemAddressFree(before.address, before.reserved));
+}
+
+static void write_elsewhere(unsigned number, uint64_t seed)
+{
+    struct block *block = block_of(number), second = *block;
+    words_of(block->model, block->bytes, seed);
+    memcpy(staged, block->model, block->bytes);
+    map_piece(&second);
+    MUST(cuMemcpyHtoD_v2(second.address, staged, block->bytes));
+    unmap_piece(&second);
+}
+
+static void change_rights(unsigned number)
+{
+    struct block *block = block_of(number);
+    grant(block->address, block->bytes, READ);
+    grant(block->address, block->bytes, READ_WRITE);
+}
+
+static unsigned long long granted(unsigned number)
+{
+    unsigned long long flags = 0;
+    MUST(cuMemGetAccess(&flags, &DEVICE, block_of(number)->address));
+    return flags;
+}
+
+static void retain(unsigned number)
+{
+    struct block *block = block_of(number);
+    unsigned long long handle = 0;
+    MUST(cuMemRetainAllocationHandle(&handle, (void *)block->address));
+    if (handle != block->handle)
+        exit(88);
+    MUST(cuMemRelease(handle));
+}
+
+static void reserve_beside(unsigned number)
+{
+    struct block *block = block_of(number);
+    CUdeviceptr beside = 0;
+    if (!block->kept_free || munmap((void *)block->kept_free, block->reserved))
+        exit(89);
+    MUST(cuMemAddressReserve(&beside, block->reserved, 0, block->kept_free, 0));
+    if (beside != block->kept_free)
+        exit(90);
+}
+
+static void pass_on(unsigned number)
+{
+    int descriptor = -1;
+    MUST(cuMemExportToShareableHandle(&descriptor, block_of(number)->handle, DESCRIPTOR, 0));
+    close(descriptor);
+}
+
 static void free_block(unsigned number)
 {
     struct block *block = block_of(number);
-    MUST(cuMemFree_v2(block->address));
+    if (block->handle) {
+        unmap_piece(block);
+        MUST(cuMemRelease(block->handle));
+    } else {
+        MUST(cuMemFree_v2(block->address));
+    }
     free(block->model);
     memset(block, 0, sizeof *block);
 }
@@ -460,6 +611,24 @@ static void obey(char *line)
         return obey_cancelled(line + 10);
     if (sscanf(line, "load %u %llu %llu", &number, &seed, &amount) == 3)
         load_block(number, seed, amount);
+    else if (sscanf(line, "piece %u %llu %llu", &number, &seed, &amount) == 3)
+        load_piece(number, seed, amount, 1);
+    else if (sscanf(line, "segment %u %llu %llu", &number, &seed, &amount) == 3)
+        load_piece(number, seed, amount, 2);
+    else if (sscanf(line, "elsewhere %u", &number) == 1)
+        move_elsewhere(number);
+    else if (sscanf(line, "twice %u %llu", &number, &seed) == 2)
+        write_elsewhere(number, seed);
+    else if (sscanf(line, "rights %u", &number) == 1)
+        change_rights(number);
+    else if (sscanf(line, "granted %u", &number) == 1)
+        return (void)printf("%llu\n", granted(number));
+    else if (sscanf(line, "retain %u", &number) == 1)
+        retain(number);
+    else if (sscanf(line, "beside %u", &number) == 1)
+        reserve_beside(number);
+    else if (sscanf(line, "pass-on %u", &number) == 1)
+        pass_on(number);
     else if (sscanf(line, "empty %u %llu", &number, &amount) == 2)
         take_block(number, amount);
     else if (sscanf(line, "fill-in %u %llu", &number, &seed) == 2)

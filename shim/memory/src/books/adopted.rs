@@ -17,6 +17,8 @@ pub(crate) struct AdoptedPieces {
     orphans: BTreeMap<u64, Disowned>,
     /// Bytes of the adopted ones that are on the host.
     on_host: u64,
+    /// Bytes of the adopted ones with memory that other processes use too.
+    shared: u64,
 }
 
 impl AdoptedPieces {
@@ -42,6 +44,20 @@ impl AdoptedPieces {
 
     pub(crate) fn bytes_on_host(&self) -> u64 {
         self.on_host
+    }
+
+    /// A piece has memory that other processes use too.
+    pub(crate) fn became_shared(&mut self, bytes: u64) {
+        self.shared += bytes;
+    }
+
+    /// A piece has no such memory any more.
+    pub(crate) fn became_private(&mut self, bytes: u64) {
+        self.shared = self.shared.saturating_sub(bytes);
+    }
+
+    pub(crate) fn shared_bytes(&self) -> u64 {
+        self.shared
     }
 
     pub(crate) fn has(&self, address: u64) -> bool {

@@ -180,9 +180,10 @@ impl Blocks {
     }
 
     /// A part of the live block that starts there gets memory that other processes use too.
-    /// `false`: it has its extent to itself.
+    /// `false`: it has its extent to itself, and is no piece.
     pub(crate) fn mark_shared(&mut self, address: u64) -> bool {
-        let record = self.records.get_mut(address).filter(|record| record.is_live() && !record.alone);
+        let fits = |record: &&mut BlockRecord| record.is_live() && (!record.alone || record.adopted);
+        let record = self.records.get_mut(address).filter(fits);
         record.map(|record| record.shared = true).is_some()
     }
 

@@ -92,6 +92,20 @@ impl Holdings {
         self.reserved.forget_recent();
     }
 
+    /// A piece has memory of other processes now, and the memory that it had is a handle of ours.
+    pub(crate) fn took_from_piece(&mut self, bytes: u64, pieces: &TierBytes) {
+        self.fold_peaks(pieces);
+        self.reserved.add(&only(Tier::Device, bytes));
+        self.reserved.forget_recent();
+    }
+
+    /// A piece has a handle of ours now in place of memory of other processes.
+    pub(crate) fn gave_to_piece(&mut self, tier: Tier, bytes: u64, pieces: &TierBytes) {
+        self.fold_peaks(pieces);
+        self.reserved.subtract(&only(tier, bytes));
+        self.reserved.forget_recent();
+    }
+
     /// A handle was given back.
     pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
         self.reserved.subtract(&only(tier, bytes));

@@ -14,6 +14,7 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::shared_pieces::own_access;
 use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};
@@ -259,8 +260,7 @@ impl<G: Gpu> Manager<G> {
             return self.undo(&swap, &built, refusal);
         }
         let (places, bytes) = (swap.handle.places(), swap.handle.bytes());
-        // No access of a piece is more than the program granted.
-        let full = if swap.handle.adopted { MappedAccess::Alone } else { MappedAccess::Full };
+        let full = own_access(&swap.handle);
         let access = if swap.handle.foreign { MappedAccess::Reading } else { full };
         let old = (!swap.handle.away).then_some(Mappable { handle: swap.handle.raw, access });
         let new = Some(Mappable { handle: spare, access: full });

@@ -22,6 +22,7 @@ pub(crate) mod pieces;
 mod reclaim;
 mod remap;
 mod share;
+mod shared_pieces;
 mod spares;
 mod swap;
 mod take_back;

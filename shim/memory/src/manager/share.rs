@@ -1,7 +1,8 @@
 //! Sharing: chunks of live blocks in memory that other processes use too, mapped for reading only,
 //! and the way back to memory of their own.
 //!
-//! A chunk is one handle of the driver's granularity, wholly under one block. Nothing is copied on
+//! A chunk is one handle of the driver's granularity, wholly under one block, or the one handle of
+//! an adopted piece, of any size. Nothing is copied on
 //! the way there: the caller has compared the bytes. On the way back a chunk is a handle that moves
 //! (`migrate.rs`), with the shared memory as the memory that it leaves.
 //!
@@ -17,6 +18,7 @@ use wm_driver::{Gpu, Handle, Tier};
 use super::Manager;
 use super::migrate::{LOOK, PATIENCE, StartedMove};
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::shared_pieces::own_access;
 use super::swap::WINDOW;
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange};
@@ -39,9 +41,9 @@ impl<G: Gpu> Drop for MappingPin<'_, G> {
 impl<G: Gpu> Manager<G> {
     /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever
     /// their own was mapped. Each chunk is one handle of the device, of the driver's granularity,
-    /// wholly under one block. The caller has seen that the bytes are the same; its own memory is
-    /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a
-    /// chunk that stays is the caller's still.
+    /// wholly under one block, or an adopted piece. The caller has seen that the bytes are equal;
+    /// its own memory is idle device memory afterwards. A foreign handle is the manager's from then
+    /// on; that of a chunk that stays is the caller's still.
     ///
     /// The foreign memory must not be any that this process holds itself, under any name: that
     /// would be given to other blocks, for writing. Memory that was this process's own is given
@@ -134,7 +136,7 @@ impl<G: Gpu> Manager<G> {
 
     fn map_for_reading(&self, handle: &OccupiedHandle, new: Handle) -> Result<(), RemapFailure> {
         let (old, new) = (
-            Mappable { handle: handle.raw, access: MappedAccess::Full },
+            Mappable { handle: handle.raw, access: own_access(handle) },
             Mappable { handle: new, access: MappedAccess::Reading },
         );
         let (old, new) = (Some(old), Some(new));

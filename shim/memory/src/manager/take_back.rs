@@ -11,6 +11,7 @@ use wm_driver::Gpu;
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::shared_pieces::own_access;
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::share::{BlockChunk, Quiet, TakenBack};
@@ -57,7 +58,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     pub(super) fn allow_writing(&self, handle: &OccupiedHandle) -> Result<(), RemapFailure> {
-        let [old, new] = [MappedAccess::Reading, MappedAccess::Full]
+        let [old, new] = [MappedAccess::Reading, own_access(handle)]
             .map(|access| Some(Mappable { handle: handle.raw, access }));
         self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
     }

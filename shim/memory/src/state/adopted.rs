@@ -34,9 +34,19 @@ impl State {
     }
 
     /// A piece moves no more. The second value are the steps that end the staging place of its
-    /// memory.
+    /// memory. `None`: it is not adopted, or other processes use its memory.
     pub(crate) fn disown(&mut self, address: u64) -> Option<(Disowned, Vec<Undo>)> {
+        let handle = self.holdings.ledger.occupied_handle(address).filter(|handle| !handle.foreign)?;
+        self.leave_piece(handle.range.start)
+    }
+
+    /// The same in any case.
+    fn leave_piece(&mut self, address: u64) -> Option<(Disowned, Vec<Undo>)> {
         let memory = self.holdings.ledger.disown(address)?;
+        if memory.foreign {
+            self.adopted.became_private(memory.bytes);
+            self.set_pieces(self.pieces.held);
+        }
         self.program.remove(address);
         self.adopted.remove(address, memory.bytes);
         let staging = memory.staging;
@@ -57,7 +67,7 @@ impl State {
     pub(super) fn orphan_pieces(&mut self) -> Vec<Undo> {
         let mut steps = Vec::new();
         for address in self.adopted.addresses() {
-            let Some((memory, of_it)) = self.disown(address) else { continue };
+            let Some((memory, of_it)) = self.leave_piece(address) else { continue };
             self.adopted.orphan(address, memory);
             steps.extend(of_it);
         }
@@ -73,7 +83,35 @@ impl State {
         held.subtract(&only(from, bytes));
         held.add(&only(to, bytes));
         self.pool.moved(bytes, [from, to]);
-        self.pieces = PieceBytes { held, physical: held.plus(self.pool.idle_bytes()) };
+        self.set_pieces(held);
+    }
+
+    /// A piece has memory of other processes, or gave them its own. `former`: the memory that it
+    /// had is a handle of ours.
+    pub(super) fn count_shared_piece(&mut self, bytes: u64, former: bool) {
+        let PieceBytes { held, physical } = self.pieces;
+        if former {
+            self.holdings.took_from_piece(bytes, &physical);
+        } else {
+            self.holdings.fold_peaks(&physical);
+        }
+        self.adopted.became_shared(bytes);
+        self.set_pieces(held);
+    }
+
+    /// A shared piece has a handle of ours instead.
+    pub(super) fn count_private_piece(&mut self, address: u64, bytes: u64, to: Tier) {
+        let PieceBytes { mut held, physical } = self.pieces;
+        self.holdings.gave_to_piece(to, bytes, &physical);
+        self.adopted.became_private(bytes);
+        if to != Tier::Device {
+            self.program.fold_peaks(&held);
+            self.adopted.moved(address, bytes, to);
+            held.subtract(&only(Tier::Device, bytes));
+            held.add(&only(to, bytes));
+            self.pool.moved(bytes, [Tier::Device, to]);
+        }
+        self.set_pieces(held);
     }
 
     /// The pieces that may move are the adopted handles, on the tiers that their charges tell.
@@ -89,6 +127,11 @@ impl State {
         let on_host: u64 = on_host.map(|(_, memory)| memory.bytes).sum();
         if on_host != self.adopted.bytes_on_host() {
             return Err(format!("{on_host} bytes of pieces are on the host, {:?} noted", self.adopted));
+        }
+        let shared = ledger.handles().all().filter(|(_, memory)| memory.adopted && memory.foreign);
+        let shared: u64 = shared.map(|(_, memory)| memory.bytes).sum();
+        if shared != self.adopted.shared_bytes() {
+            return Err(format!("{shared} bytes of pieces are shared, {:?} noted", self.adopted));
         }
         match self.adopted.addresses().iter().find(|address| !is_known(address)) {
             Some(address) => Err(format!("the piece at {address:#x} is not where its charge is")),

@@ -167,6 +167,7 @@ impl State {
         [Tier::Device, Tier::Host]
             .into_iter()
             .for_each(|tier| *held.bytes_mut(tier) += self.pool.bytes(tier));
+        held.device = held.device.saturating_sub(self.adopted.shared_bytes());
         held
     }
 

@@ -37,8 +37,15 @@ impl State {
     fn count_pieces(&mut self, held: TierBytes) {
         self.program.fold_peaks(&self.pieces.held);
         self.holdings.fold_peaks(&self.pieces.physical);
-        self.pieces = PieceBytes { held, physical: held.plus(self.pool.idle_bytes()) };
+        self.set_pieces(held);
         self.show();
+    }
+
+    /// The pieces hold so much. Memory that other processes use too is in no account of this one.
+    pub(super) fn set_pieces(&mut self, held: TierBytes) {
+        let mut physical = held.plus(self.pool.idle_bytes());
+        physical.device = physical.device.saturating_sub(self.adopted.shared_bytes());
+        self.pieces = PieceBytes { held, physical };
     }
 
     /// The bytes beside which the peaks of live and of held blocks count.

@@ -39,7 +39,8 @@ impl State {
         if self.stay_in(&handle.range) == Some(Stay::InPlace) {
             return Err(MoveRefusal::InPlace);
         }
-        let is_chunk = handle.range.start == address && handle.bytes() == rules.granularity;
+        let is_whole = handle.bytes() == rules.granularity || handle.adopted;
+        let is_chunk = handle.range.start == address && is_whole;
         if !is_chunk || handle.tier != Tier::Device || handle.foreign {
             return Err(MoveRefusal::Unfit);
         }
@@ -65,10 +66,14 @@ impl State {
     /// idle; where it is the same, it is theirs too.
     pub(crate) fn commit_share(&mut self, handle: &OccupiedHandle, raw: Handle) {
         let bytes = handle.bytes();
-        match self.holdings.ledger.make_foreign(handle.key, raw) {
+        let former = self.holdings.ledger.make_foreign(handle.key, raw);
+        if handle.adopted {
+            self.count_shared_piece(bytes, former.is_some_and(|own| own != raw));
+        }
+        match former {
             Some(own) if own != raw => drop(self.holdings.ledger.insert_handle(own, Tier::Device, bytes)),
-            Some(_) => self.holdings.drop_held(&only(Tier::Device, bytes)),
-            None => {}
+            Some(_) if !handle.adopted => self.holdings.drop_held(&only(Tier::Device, bytes)),
+            _ => {}
         }
         self.let_go(handle.key);
     }
@@ -92,7 +97,8 @@ impl State {
             return Err(MoveRefusal::Busy);
         }
         let handle = self.holdings.ledger.occupied_handle(chunk.address).ok_or(MoveRefusal::NoBlock)?;
-        if handle.range.start != chunk.address || !handle.foreign {
+        // What a piece has is in the account of pieces, which its copy gets right.
+        if handle.range.start != chunk.address || !handle.foreign || handle.adopted {
             return Err(MoveRefusal::Unfit);
         }
         let block = self.program.blocks().around(chunk.address);

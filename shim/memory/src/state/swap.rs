@@ -277,9 +277,13 @@ impl State {
         }
         if swap.handle.tier != swap.to {
             self.program.move_to(range, [swap.handle.tier, swap.to]);
-            if swap.handle.adopted {
+        }
+        match (swap.handle.adopted, swap.handle.foreign) {
+            (true, true) => self.count_private_piece(range.start, bytes, swap.to),
+            (true, false) if swap.handle.tier != swap.to => {
                 self.count_moved_piece(range.start, bytes, [swap.handle.tier, swap.to]);
             }
+            _ => {}
         }
         self.let_go(swap.handle.key);
         let copied = swap.copied();

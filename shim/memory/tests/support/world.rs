@@ -7,6 +7,7 @@
 
 mod moving;
 mod pieces;
+mod shared_pieces;
 mod sharing;
 mod step;
 mod unified;
@@ -170,6 +171,14 @@ impl World {
             Step::Adopt { index } => drop(self.adopt(*index)),
             Step::Disown { index, fail } => self.disown(*index, *fail),
             Step::DropPiece { index } => self.drop_piece(*index),
+            Step::SharePiece { index, donates, settle, fail } => {
+                self.settle_if(*settle);
+                let _outcome = self.share_piece(*index, *donates, *fail);
+            }
+            Step::UnsharePiece { index, settle, fail } => {
+                self.settle_if(*settle);
+                self.unshare_piece(*index, *fail);
+            }
             Step::MovePiece { index, beside, to, settle, fail } => {
                 self.settle_if(*settle);
                 self.move_piece(*index, *beside, *to, *fail);
@@ -393,7 +402,8 @@ impl World {
         self.check_shared();
         self.check_processors();
         for tier in [Tier::Device, Tier::Host] {
-            let held = usage.reserved.on(tier) + usage.pieces.held.on(tier);
+            let of_others = if tier == Tier::Device { self.check_shared_pieces() } else { 0 };
+            let held = usage.reserved.on(tier) + usage.pieces.held.on(tier) - of_others;
             assert_eq!(held, self.model().held(tier), "held is what the driver gave");
         }
         self.check_pieces(&usage);
@@ -444,8 +454,18 @@ impl World {
         while !self.live.is_empty() {
             self.free(0, Order::Device);
         }
+        // While a stream is captured, no work is known to be over.
+        for (index, name) in self.names.iter().enumerate() {
+            let streams = (0..=*name).map(|name| StreamId(index as u64 + 100 * name));
+            streams.for_each(|stream| self.model().set_capturing(stream, false));
+        }
+        // A piece that finds no room for its copy goes after those that have memory.
+        let mut tries = 0;
         while !self.pieces.is_empty() {
-            self.drop_piece(0);
+            assert!(tries < 1000, "there is room for each copy in the end");
+            self.manager.trim(0);
+            self.drop_piece(tries);
+            tries += 1;
         }
         self.model().copies_take_long(false);
         self.model().drain_all();

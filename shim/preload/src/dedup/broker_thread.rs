@@ -25,9 +25,10 @@ use wm_sockets::private_folder::FolderError;
 use super::broker_start;
 use super::kernel_effects::today;
 use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
-use super::prepared::{ChunkToGive, ChunkToTake};
+use super::prepared::ChunkToGive;
 use super::proofs::KernelProofs;
 use super::sharing::Sharing;
+use super::to_take::MemoryToTake;
 use super::tracked_blocks::TrackedBlock;
 use crate::process::{self, driver};
 use crate::registry;
@@ -174,7 +175,7 @@ impl BrokerThread {
     fn ask(&mut self) {
         if self.sharing.status.is_ending() {
             // They hold memory of other processes, and descriptors of the program's.
-            let replies = self.sharing.mailbox.oldest_replies(usize::MAX);
+            let replies = self.sharing.mailbox.oldest_replies(usize::MAX, usize::MAX);
             return replies.into_iter().for_each(|reply| self.sharing.let_go(reply));
         }
         if Instant::now() < self.next_question {
@@ -261,7 +262,8 @@ impl BrokerThread {
 
     fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> Option<PassReply> {
         let places = &self.sharing.places;
-        match self.prepared(&chunk, |device| ChunkToTake::import(places, device, lease, open)) {
+        let bytes = chunk.bytes();
+        match self.prepared(&chunk, |device| MemoryToTake::import(places, device, lease, open, bytes)) {
             Some(prepared) => {
                 self.exported.insert(lease, chunk.address());
                 Some(PassReply::Found(chunk, prepared))

@@ -19,8 +19,9 @@ use wm_sockets::descriptor::Descriptor;
 
 use super::kernels::ChunkKernels;
 use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
-use super::prepared::{ChunkToGive, ChunkToTake};
+use super::prepared::ChunkToGive;
 use super::sharing::Sharing;
+use super::to_take::MemoryToTake;
 
 /// An exchange of one pass.
 pub(super) struct ChunkExchange<'a> {
@@ -56,8 +57,8 @@ impl<'a> ChunkExchange<'a> {
                     reply => sharing.mailbox.post(BackgroundRequest::LetGo(reply)),
                 }
             }
-            let pairs: Vec<_> = found.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
-            let chunks: Vec<_> = missing.iter().map(|(chunk, _)| chunk.address()).collect();
+            let pairs: Vec<_> = found.iter().flat_map(|(chunk, take)| pairs_of(chunk, take)).collect();
+            let chunks: Vec<_> = missing.iter().flat_map(|(chunk, _)| chunk.chunks()).collect();
             kernels.compare(&pairs, &chunks).unwrap_or_else(|code| {
                 log::info!("chunks could not be compared: {code}");
                 Default::default()
@@ -72,8 +73,9 @@ impl<'a> ChunkExchange<'a> {
 
     /// Equal chunks get the other processes' memory. The broker is asked again some time about
     /// chunks that the GPU did not compare.
-    fn replace_found(&mut self, found: Vec<(NamedChunk, ChunkToTake)>, equal: &[bool]) -> u64 {
-        let is_equal = |at: usize| equal.get(at).copied();
+    fn replace_found(&mut self, found: Vec<(NamedChunk, MemoryToTake)>, equal: &[bool]) -> u64 {
+        let equal: Vec<Option<bool>> = compared(&found, equal);
+        let is_equal = |at: usize| equal[at];
         let pairs: Vec<(BlockChunk, Handle)> = found
             .iter()
             .enumerate()
@@ -89,7 +91,7 @@ impl<'a> ChunkExchange<'a> {
                 Some(true) => match outcomes.next() {
                     Some(ShareOutcome::Shared) => {
                         note_taken(&chunk, &mut take);
-                        freed += CHUNK_BYTES;
+                        freed += chunk.bytes();
                         done.push(take);
                         continue;
                     }
@@ -100,7 +102,7 @@ impl<'a> ChunkExchange<'a> {
                     _ => None,
                 },
             };
-            self.sharing.answered(&chunk, Some(take.lease), state);
+            self.sharing.answered(&chunk, Some(take.lease()), state);
             done.push(take);
         }
         if !done.is_empty() {
@@ -111,15 +113,19 @@ impl<'a> ChunkExchange<'a> {
 
     /// Offers chunks that no process has offered, if their bytes are still the same.
     fn give_missing(&mut self, missing: Vec<(NamedChunk, ChunkToGive)>, prints: &[Fingerprint]) {
-        let (same, other): (Vec<_>, Vec<_>) = missing
-            .into_iter()
-            .enumerate()
-            .partition(|(at, (chunk, _))| prints.get(*at) == Some(&chunk.name.fingerprint));
-        for (_, (chunk, _)) in &other {
-            self.sharing.forget_question(chunk);
-            self.sharing.contradicted(chunk);
+        let (mut same, mut prints) = (Vec::new(), prints.iter().copied());
+        for (chunk, give) in missing {
+            let now: Vec<Fingerprint> = prints.by_ref().take(chunk.block.unit as usize).collect();
+            if Fingerprint::of_chunks(&now) == chunk.name.fingerprint {
+                same.push((chunk, give));
+                continue;
+            }
+            self.sharing.forget_question(&chunk);
+            // Chunks that the GPU has not looked at contradict nothing.
+            if now.len() as u64 == chunk.block.unit {
+                self.sharing.contradicted(&chunk);
+            }
         }
-        let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
         let chunks: Vec<BlockChunk> = same.iter().map(|(chunk, _)| chunk.of_block()).collect();
         let mut handles: Vec<Handle> = Vec::new();
         let given = self.manager.donate_chunks(&chunks, Quiet::Seen, self.left(), |address, handle| {
@@ -154,15 +160,31 @@ impl<'a> ChunkExchange<'a> {
     }
 }
 
+/// The chunks that are compared, each with the other process's.
+fn pairs_of(chunk: &NamedChunk, take: &MemoryToTake) -> impl Iterator<Item = (u64, u64)> {
+    let others = (take.address()..).step_by(CHUNK_BYTES as usize);
+    chunk.chunks().zip(others)
+}
+
+/// Are all chunks of each equal? `None`: not all were compared.
+fn compared(found: &[(NamedChunk, MemoryToTake)], equal: &[bool]) -> Vec<Option<bool>> {
+    let mut rest = equal.iter().copied();
+    let all = |(chunk, _): &(NamedChunk, MemoryToTake)| {
+        let of_it: Vec<bool> = rest.by_ref().take(chunk.block.unit as usize).collect();
+        (of_it.len() as u64 == chunk.block.unit).then(|| of_it.into_iter().all(|equal| equal))
+    };
+    found.iter().map(all).collect()
+}
+
 /// There was no time for it now, or it was in use.
 fn is_for_later(outcome: ShareOutcome) -> bool {
     matches!(outcome, ShareOutcome::NotTried | ShareOutcome::Refused(MoveRefusal::InUse | MoveRefusal::Busy))
 }
 
-fn note_taken(chunk: &NamedChunk, take: &mut ChunkToTake) {
+fn note_taken(chunk: &NamedChunk, take: &mut MemoryToTake) {
     let mut facts = chunk.block.facts();
     if let Some(Handle(handle)) = take.handle() {
-        facts.shared(chunk.index, ChunkState::Taken { handle, lease: take.lease });
+        facts.shared(chunk.index, ChunkState::Taken { handle, lease: take.lease() });
     }
     take.pass_on();
     chunk.block.set_shared(true);
@@ -199,7 +221,7 @@ impl Sharing {
     /// The preparation is not needed: the driver and the broker are told.
     pub(super) fn let_go(&self, reply: PassReply) {
         match reply {
-            PassReply::Found(chunk, take) => self.answered(&chunk, Some(take.lease), None),
+            PassReply::Found(chunk, take) => self.answered(&chunk, Some(take.lease()), None),
             PassReply::Missing(chunk, _) => self.forget_question(&chunk),
         }
     }

@@ -7,15 +7,16 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use wm_dedup::chunk::ChunkName;
+use wm_dedup::chunk::{CHUNK_BYTES, ChunkName};
 use wm_driver::{Device, lock};
 use wm_memory::{BlockChunk, Manager};
 
-use super::prepared::{ChunkToGive, ChunkToTake};
+use super::prepared::ChunkToGive;
+use super::to_take::MemoryToTake;
 use super::tracked_blocks::TrackedBlock;
 use wm_dedup::client::Lease;
 
-/// A chunk of a block, and the name that its bytes had.
+/// A chunk of a block, or all chunks of a piece, and the name that the bytes had.
 pub(super) struct NamedChunk {
     pub(super) block: Arc<TrackedBlock>,
     pub(super) index: u64,
@@ -25,6 +26,16 @@ pub(super) struct NamedChunk {
 impl NamedChunk {
     pub(super) fn address(&self) -> u64 {
         self.block.chunk_address(self.index)
+    }
+
+    /// The addresses of all chunks that are shared with it.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = u64> {
+        (self.index..self.index + self.block.unit).map(|index| self.block.chunk_address(index))
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn bytes(&self) -> u64 {
+        self.block.unit * CHUNK_BYTES
     }
 
     pub(super) fn of_block(&self) -> BlockChunk {
@@ -39,7 +50,7 @@ pub(super) enum BackgroundRequest {
     /// Names of chunks that could be shared. The broker only counts the copies of each.
     Count(Vec<ChunkName>),
     /// A pass needs these no longer.
-    PutBack(Vec<ChunkToTake>),
+    PutBack(Vec<MemoryToTake>),
     /// The same, of a chunk that could not be exchanged.
     LetGo(PassReply),
     /// These are used no longer.
@@ -55,7 +66,7 @@ pub(super) enum BackgroundRequest {
 /// For the next pass.
 pub(super) enum PassReply {
     /// Another process has memory that may hold the same bytes.
-    Found(NamedChunk, ChunkToTake),
+    Found(NamedChunk, MemoryToTake),
     /// Another process has the same bytes, and none has given its memory: this one's could be the
     /// first.
     Missing(NamedChunk, ChunkToGive),
@@ -121,10 +132,15 @@ impl Mailbox {
         self.mail().replies.extend(replies);
     }
 
-    /// The oldest replies, at most so many.
-    pub(super) fn oldest_replies(&self, most: usize) -> Vec<PassReply> {
+    /// The oldest replies, at most so many, with at most so many chunks.
+    pub(super) fn oldest_replies(&self, most: usize, most_chunks: usize) -> Vec<PassReply> {
         let mut mail = self.mail();
-        let count = most.min(mail.replies.len());
+        let mut chunks = 0_usize;
+        let fits = |reply: &&PassReply| {
+            chunks = chunks.saturating_add(reply.count());
+            chunks <= most_chunks
+        };
+        let count = mail.replies.iter().take(most).take_while(fits).count();
         mail.replies.drain(..count).collect()
     }
 
@@ -148,5 +164,14 @@ impl Mailbox {
     /// Is the broker about to learn of memory?
     pub(super) fn is_offering(&self) -> bool {
         self.mail().offers > 0
+    }
+}
+
+impl PassReply {
+    /// Chunks that the GPU has to look at.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Found(chunk, _) | Self::Missing(chunk, _) => chunk.block.unit as usize,
+        }
     }
 }

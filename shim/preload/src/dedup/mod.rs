@@ -14,12 +14,13 @@
 //! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
 //! | `eligibility` | which blocks may be shared |
 //! | `ask` | the chunks that the broker is asked about next |
-//! | `prepared` | the part of an exchange that runs beside the GPU's work |
+//! | `prepared`, `to_take` | the part of an exchange that runs beside the GPU's work |
 //! | `exchange` | chunks that are taken and given |
 //! | `unshare` | the way back, before a write |
 //! | `taken_back` | chunks that no other process uses any more |
 //! | `fault` | what a fault teaches |
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
+//! | `pieces` | memory that the program made itself |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
 //! | `broker_start` | how a broker is started, without a trace in the program |
@@ -46,12 +47,14 @@ mod noted;
 mod pass_tools;
 mod passes;
 mod pending;
+mod pieces;
 mod prepared;
 mod program;
 mod proofs;
 mod sharing;
 mod stored_addresses;
 mod taken_back;
+mod to_take;
 mod tracked_blocks;
 mod unshare;
 

@@ -193,7 +193,7 @@ impl OpenPass<'_> {
     fn exchange(&mut self) -> u64 {
         let limit = self.left();
         let replies =
-            if limit.is_zero() { Vec::new() } else { self.sharing.mailbox.oldest_replies(EXCHANGED) };
+            if limit.is_zero() { Vec::new() } else { self.sharing.mailbox.oldest_replies(EXCHANGED, MOST) };
         if replies.is_empty() {
             return 0;
         }

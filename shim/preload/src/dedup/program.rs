@@ -82,7 +82,8 @@ impl Sharing {
             if self.status.is_awake() {
                 self.start_broker_thread();
             }
-            self.blocks.track(registry::owner(address)?, address)
+            let manager = registry::owner(address).or_else(|| self.manager_of_piece(address))?;
+            self.blocks.track(manager, address)
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, Once};
 
 use wm_dedup::policy::graphs::GraphFacts;
+use wm_dedup::policy::reservations::Reservations;
 use wm_dedup::policy::schedule::PassTimes;
 use wm_dedup::policy::status::SharingStatus;
 
@@ -35,6 +36,8 @@ pub(crate) struct Sharing {
     pub(super) tools: Mutex<Option<PassTools>>,
     /// Addresses at which chunks of other processes are read.
     pub(super) places: ReadingPlaces,
+    /// The addresses that the program has reserved.
+    pub(super) reservations: Mutex<Reservations>,
     /// Completed when the background thread was started.
     pub(super) started: Once,
 }
@@ -55,6 +58,7 @@ impl Sharing {
             times: PassTimes::new(),
             tools: Mutex::new(None),
             places: ReadingPlaces::new(),
+            reservations: Mutex::new(Reservations::new()),
             started: Once::new(),
         }
     }

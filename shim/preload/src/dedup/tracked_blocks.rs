@@ -36,6 +36,8 @@ pub(super) struct TrackedBlock {
     is_shared: AtomicBool,
     is_gone: AtomicBool,
     pub(super) noted: NotedParameters,
+    /// Chunks that are shared together.
+    pub(super) unit: u64,
     facts: Mutex<BlockFacts>,
 }
 
@@ -75,6 +77,9 @@ impl TrackedBlock {
         if bytes < CHUNK_BYTES || !block.address.is_multiple_of(CHUNK_BYTES) {
             return None;
         }
+        let new =
+            if manager.has_adopted(block.address) { BlockFacts::of_one_memory } else { BlockFacts::new };
+        let facts = new(bytes, Instant::now());
         Some(Self {
             manager,
             range: block.address..block.address + bytes,
@@ -82,7 +87,8 @@ impl TrackedBlock {
             is_shared: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             noted: NotedParameters::new(),
-            facts: Mutex::new(BlockFacts::new(bytes, Instant::now())),
+            unit: facts.unit(),
+            facts: Mutex::new(facts),
         })
     }
 

@@ -35,7 +35,9 @@ use call::stream::{DefaultStreamOf, Legacy, PerThread, record_per_thread};
 use call::{arrays, exports, initialise, lookup, oom, stream};
 use copy::{batch, batch_volumes, linear, shaped};
 pub(crate) use memory::allocate_placed;
-use memory::{allocate, passed_on, peer_access, physical, pointer, pool, reserved, sharing};
+use memory::{
+    address_ranges, allocate, granted, passed_on, peer_access, physical, pointer, pool, reserved, sharing,
+};
 use order::{context, wait};
 use work::{code, graph, launch};
 

@@ -128,10 +128,12 @@ hooks! {
             => physical::mem_unmap, Memory, "forgets it; refused on our blocks";
         cuMemSetAccess
             => physical::mem_set_access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
+        cuMemGetAccess
+            => granted::mem_get_access, Memory, "answers what was granted, while shared memory can only be read";
         cuMemAddressReserve
-            => physical::mem_address_reserve, Memory, "the end of a segment of PyTorch's is known: a request that has no room there is refused";
+            => address_ranges::mem_address_reserve, Memory, "the end of a segment of PyTorch's is known: a request that has no room there is refused; what fills a range is one object";
         cuMemAddressFree
-            => physical::mem_address_free, Memory, "refused on our blocks; what lies unused there goes";
+            => address_ranges::mem_address_free, Memory, "refused on our blocks; what lies unused there goes";
         cuMemHostGetDevicePointer_v2
             => reserved::mem_host_get_device_pointer, Memory, "refused on our blocks, as on the driver's own memory";
         cuMemHostGetFlags

@@ -182,17 +182,16 @@ impl PieceCache {
         alias
     }
 
-    /// `adopt` is asked for each piece of at least `least` bytes in a range that the manager could
-    /// move; `true`: it does from now on. It makes no driver call. Returns those that are adopted.
+    /// `adopt` is asked for each piece in a range that the manager could move; `true`: it does from
+    /// now on. It makes no driver call. Returns those that are adopted.
     pub(crate) fn adopt_in(
         &self,
         address: u64,
         bytes: u64,
-        least: u64,
         adopt: impl Fn(&PlacedPiece) -> bool,
     ) -> PlacedPieces {
         let Some(mut handles) = self.handles_in(address, bytes) else { return PlacedPieces::new() };
-        let mut pieces = handles.adoptable(address, bytes, least);
+        let mut pieces = handles.adoptable(address, bytes);
         pieces.retain(|piece| adopt(piece));
         pieces.iter().for_each(|piece| handles.adopted(piece.alias));
         pieces

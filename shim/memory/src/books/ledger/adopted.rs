@@ -27,9 +27,11 @@ impl Ledger {
         true
     }
 
-    /// Forgets an adopted handle with its block and its extent; returns its record.
+    /// Forgets an adopted handle with its block and its extent; returns its record. The memory of
+    /// other processes that lies there is the caller's from then on.
     pub(crate) fn disown(&mut self, address: u64) -> Option<HandleRecord> {
         let handle = self.occupied_handle(address).filter(|handle| handle.adopted)?;
+        self.barred.remove(&address);
         self.extents.unmap(address)?;
         self.extents.remove(address);
         self.handles.remove(handle.key)
@@ -67,7 +69,6 @@ impl Ledger {
             let range = address..address + memory.bytes;
             memory.used == memory.bytes
                 && memory.active == Some(address)
-                && !memory.barred
                 && self.extents.range(address) == Some(range)
         };
         let mut adopted = self.handles.all().filter(|(_, memory)| memory.adopted);

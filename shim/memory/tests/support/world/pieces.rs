@@ -1,5 +1,7 @@
 //! Steps of a program that makes memory itself, which the manager moves as long as it is adopted.
 
+use std::ops::Range;
+
 use wm_driver::{Gpu, Handle, StreamId, Tier};
 use wm_memory::{Charge, Disowned, MoveOrder, MoveRefusal, RangeMove, TierBytes, Usage};
 
@@ -15,6 +17,20 @@ pub(super) struct ProgramPiece {
     memory: Option<Handle>,
     uses: Vec<Point>,
     words: Vec<(u64, u64)>,
+}
+
+impl ProgramPiece {
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(super) fn range(&self) -> Range<u64> {
+        self.address..self.address + self.bytes
+    }
+
+    pub(super) fn is_adopted(&self) -> bool {
+        self.memory.is_none()
+    }
 }
 
 impl World {
@@ -40,12 +56,15 @@ impl World {
     pub(super) fn touch_piece(&mut self, index: usize, stream: StreamId) {
         let stream = self.current(stream);
         let Some(index) = index.checked_rem(self.pieces.len()) else { return };
+        let writes = self.may_write_piece(index, stream);
         let (address, bytes) = (self.pieces[index].address, self.pieces[index].bytes);
         let model = self.manager.gpu();
         self.pieces[index].uses.iter().for_each(|(used, _)| model.program_order(*used, stream));
         let position = self.model().touch(stream, address, bytes);
         self.pieces[index].uses.push((stream, position));
-        self.pieces[index].words = self.write_words(address, bytes);
+        if writes {
+            self.pieces[index].words = self.write_words(address, bytes);
+        }
     }
 
     /// `false`: it is adopted already, or others rely on where memory is.
@@ -67,11 +86,16 @@ impl World {
 
     pub fn disown(&mut self, index: usize, fail: Option<(u64, u64)>) {
         let Some(index) = index.checked_rem(self.pieces.len()) else { return };
+        let is_shared = self.manager.has_shared(self.pieces[index].address);
         // Copies that were given up are over, and that is not known yet.
         self.model().copies_take_long(false);
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
         let disowned = self.manager.disown(self.pieces[index].address);
         self.model().fail_no_more();
+        if is_shared {
+            assert_eq!(disowned, None, "its memory is not the program's alone");
+            return;
+        }
         let piece = &mut self.pieces[index];
         assert_eq!(disowned.is_some(), piece.memory.is_none());
         if let Some(Disowned { memory, tier }) = disowned {
@@ -84,7 +108,12 @@ impl World {
 
     pub(super) fn drop_piece(&mut self, index: usize) {
         let Some(index) = index.checked_rem(self.pieces.len()) else { return };
+        self.model().copies_take_long(false);
         self.model().drain_all();
+        // If there is no room for a private copy, the program is refused.
+        if !self.unshare_piece(index, None) {
+            return;
+        }
         if self.pieces[index].memory.is_none() {
             self.disown(index, None);
         }
@@ -130,9 +159,11 @@ impl World {
     }
 
     pub(super) fn check_pieces(&self, usage: &Usage) {
-        let mut sum = TierBytes::default();
+        let (mut sum, mut own) = (TierBytes::default(), TierBytes::default());
         for piece in &self.pieces {
             sum = sum.plus(piece.charge.tiers());
+            let is_shared = self.manager.has_shared(piece.address);
+            own = own.plus(if is_shared { TierBytes::default() } else { piece.charge.tiers() });
             let found = self.model().tiers(piece.address, piece.bytes);
             assert_eq!(found.into_iter().collect::<Vec<_>>(), [(piece.charge.tier(), piece.bytes)]);
             let known = self.manager.block(piece.address + piece.bytes - 1);
@@ -142,6 +173,6 @@ impl World {
         }
         assert_eq!(usage.pieces.held, sum);
         assert_eq!(usage.together.live, usage.live.plus(sum));
-        assert_eq!(usage.together.reserved, usage.reserved.plus(sum));
+        assert_eq!(usage.together.reserved, usage.reserved.plus(own), "what others have does not count");
     }
 }

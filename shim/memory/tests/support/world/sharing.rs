@@ -9,7 +9,7 @@ use wm_memory::{MoveRefusal, MovedRange, Quiet, ShareOutcome, TakenBack, Unparke
 use super::World;
 use crate::support::model::GRANULARITY;
 
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// Chunks of one step.
 const MOST: usize = 4;
@@ -41,7 +41,11 @@ impl World {
         outcomes
     }
 
-    fn share_with_others(&mut self, chunks: &[u64], fail: Option<(u64, u64)>) -> Vec<ShareOutcome> {
+    pub(super) fn share_with_others(
+        &mut self,
+        chunks: &[u64],
+        fail: Option<(u64, u64)>,
+    ) -> Vec<ShareOutcome> {
         let model = self.manager.gpu();
         let pairs: Vec<_> =
             chunks.iter().map(|at| (self.manager.chunk_at(*at), model.import_like(*at))).collect();
@@ -58,7 +62,7 @@ impl World {
     }
 
     /// Every third export fails.
-    fn donate(&mut self, chunks: &[u64], fail: Option<(u64, u64)>) -> Vec<ShareOutcome> {
+    pub(super) fn donate(&mut self, chunks: &[u64], fail: Option<(u64, u64)>) -> Vec<ShareOutcome> {
         let model = self.manager.gpu();
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
         let mut given = Vec::new();
@@ -161,14 +165,14 @@ impl World {
 
     /// Memory has become private. That may exceed the device's limit: a write into memory that
     /// stays shared would end the program.
-    fn see_private(&mut self) {
+    pub(super) fn see_private(&mut self) {
         self.see_places();
         self.most_held = self.most_held.max(self.manager.held_on_device());
     }
 
     /// A caller that knows that the program's work is over need not query again. Copies of moves
     /// that were given up may be under way.
-    fn quiet(&self) -> Quiet {
+    pub(super) fn quiet(&self) -> Quiet {
         if self.knows_what_is_over && self.model().is_quiet() { Quiet::Seen } else { Quiet::Look }
     }
 
@@ -179,7 +183,7 @@ impl World {
 
     /// The shared memory is known, counted, and cannot be written; all other memory can.
     pub(super) fn check_shared(&self) {
-        let mut shared = 0;
+        let mut shared = self.check_shared_pieces();
         for live in &self.live {
             let range = live.address..live.address + live.bytes;
             let known = self.manager.shared_in(range.clone());

@@ -113,6 +113,18 @@ pub enum Step {
     DropPiece {
         index: usize,
     },
+    /// An adopted piece gets memory of other processes with the same bytes, or gives its own away.
+    SharePiece {
+        index: usize,
+        donates: bool,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    UnsharePiece {
+        index: usize,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
     /// As a move: an adopted piece, and a block the other way.
     MovePiece {
         index: usize,

@@ -19,7 +19,9 @@ use crate::shortage;
 /// Makes a call with the driver's handle of memory on the device in place of an alias. Other
 /// handles are the driver's.
 fn with_handle(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
-    adopted::disown(alias);
+    if !adopted::disown(alias) {
+        return Outcome::Return(CUresult::OUT_OF_MEMORY);
+    }
     let is_there = !is_elsewhere(alias) || to_device::bring(alias);
     if is_there {
         return with_handle_anywhere(alias, call);
@@ -66,7 +68,9 @@ pub(in crate::hooks) fn mem_export_to_shareable_handle(
     if asked.is_some_and(|asked| asked.handle_types & kind == 0) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    adopted::disown(handle);
+    if !adopted::disown(handle) {
+        return Outcome::Return(CUresult::OUT_OF_MEMORY);
+    }
     if is_elsewhere(handle) && shortage::shares_host_memory() {
         with_handle_anywhere(handle, call)
     } else {
@@ -163,7 +167,9 @@ fn is_on_device(address: u64, bytes: u64) -> bool {
 
 /// The receiver gets the memory by its address.
 fn share_range(address: CUdeviceptr, bytes: usize) -> Outcome {
-    adopted::disown_in(address, bytes as u64, None);
+    if !adopted::disown_in(address, bytes as u64, None) {
+        return Outcome::Return(CUresult::OUT_OF_MEMORY);
+    }
     if !is_on_device(address, bytes as u64) {
         return refuse();
     }

@@ -19,7 +19,7 @@ use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
 use crate::hooks::memory::{adopted, reserved};
 use crate::physical::{self, Asked, book, cache, segment};
-use crate::process::{self, driver};
+use crate::process::{self, callers, driver};
 use crate::subsystems::PROCESS;
 use crate::{registry, shortage};
 
@@ -112,17 +112,24 @@ impl CreateRequest {
     }
 
     /// As for memory that may overflow, if the manager makes memory that serves as what is asked
-    /// for.
+    /// for, and moves or sharing take it.
     fn may_move(&self) -> bool {
-        let Some(manager) = self.manager.filter(|_| PROCESS.moves.is_on()) else { return false };
+        let Some(manager) = self.manager.filter(|manager| self.is_taken(manager)) else { return false };
         let made = manager.gpu().property(Tier::Device);
         let CUmemAllocationProp { requestedHandleTypes, allocFlags, .. } = self.property;
-        self.bytes as u64 >= PROCESS.moves.smallest()
-            && self.is_plain()
+        self.is_plain()
             && requestedHandleTypes & !made.requestedHandleTypes == 0
             && allocFlags.gpuDirectRDMACapable <= made.allocFlags.gpuDirectRDMACapable
-            && manager.settings().overflow.contains(&Tier::Host)
             && self.is_borne()
+    }
+
+    /// PyTorch's own pieces lie in segments of many tensors, which are not shared.
+    fn is_taken(&self, manager: &Manager<Device>) -> bool {
+        let bytes = self.bytes as u64;
+        let moves = PROCESS.moves.is_on()
+            && bytes >= PROCESS.moves.smallest()
+            && manager.settings().overflow.contains(&Tier::Host);
+        moves || PROCESS.sharing.takes_pieces_of(bytes) && !callers::is_torch_itself()
     }
 
     /// New memory of the device. A piece that could lie on the host leaves the headroom to the
@@ -391,7 +398,9 @@ pub(in crate::hooks) fn mem_map(
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     // A second mapping of it, perhaps.
-    adopted::disown(handle);
+    if !adopted::disown(handle) {
+        return Outcome::Return(CUresult::OUT_OF_MEMORY);
+    }
     let plainly = || {
         let named =
             cache().handles_for(handle).and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
@@ -413,7 +422,9 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let length = bytes as u64;
-    adopted::disown_in(address, length, None);
+    if !adopted::disown_in(address, length, None) {
+        return Outcome::Return(CUresult::OUT_OF_MEMORY);
+    }
     book().unmapping(address, length);
     let cached = cache().handles_in(address, length).and_then(|mut handles| handles.unmap(address, length));
     let result = cached.map_or_else(|| unmap(address, bytes), CUresult::from);
@@ -462,39 +473,12 @@ pub(in crate::hooks) unsafe fn mem_set_access(
             return Outcome::Return(CUresult::NOT_SUPPORTED);
         }
     }
-    adopted::disown_in(address, bytes as u64, Some(wanted));
+    if !adopted::disown_in(address, bytes as u64, Some(wanted)) {
+        return Outcome::Return(CUresult::OUT_OF_MEMORY);
+    }
     let allowed = cache().allow(address, bytes, wanted);
     if allowed == Some(CUresult::SUCCESS) {
         adopted::adopt_in(address, bytes as u64);
     }
     allowed.map_or(Outcome::Forward, Outcome::Return)
-}
-
-/// `cuMemAddressFree`. Addresses are given back, and with them the unused memory there.
-pub(in crate::hooks) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> Outcome {
-    if reserved::is_ours(address) {
-        return Outcome::Return(CUresult::INVALID_VALUE);
-    }
-    if let Some(mut handles) = cache().handles_in(address, bytes as u64) {
-        let _left = handles.clear(address, bytes as u64);
-    }
-    segment::changed();
-    Outcome::Forward
-}
-
-/// `cuMemAddressReserve`.
-pub(in crate::hooks) unsafe fn mem_address_reserve(
-    address: *mut CUdeviceptr,
-    bytes: usize,
-    alignment: usize,
-    wanted: CUdeviceptr,
-    flags: u64,
-) -> CUresult {
-    let reserve = driver().get::<symbol::cuMemAddressReserve>();
-    // SAFETY: the program's arguments.
-    let result = unsafe { reserve(address, bytes, alignment, wanted, flags) };
-    if result == CUresult::SUCCESS {
-        segment::reserved(bytes as u64);
-    }
-    result
 }

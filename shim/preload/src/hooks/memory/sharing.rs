@@ -50,12 +50,10 @@ fn run_of_segment(address: CUdeviceptr) -> Option<PieceRun> {
     // SAFETY: the places are live locals.
     let found = unsafe { range(&raw mut base, &raw mut bytes, address) };
     let run = if found == CUresult::SUCCESS { book().run(base) } else { None };
-    if let Some(run) = &run {
-        // The receiver keeps the memory that it gets: none of it moves any more, or serves a later
-        // piece.
-        adopted::disown_in(run.base, run.bytes(), None);
-        cache().share_range(run.base, run.bytes());
-    }
+    // The receiver keeps the memory that it gets: none of it moves any more, or serves a later
+    // piece. If it stays shared, the driver issues no handle, as bare for such memory.
+    let run = run.filter(|run| adopted::disown_in(run.base, run.bytes(), None));
+    run.iter().for_each(|run| cache().share_range(run.base, run.bytes()));
     run
 }
 

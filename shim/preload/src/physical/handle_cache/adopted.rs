@@ -7,7 +7,7 @@
 //! other calls which concern it wait.
 
 use smallvec::SmallVec;
-use wm_abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice};
 use wm_memory::Disowned;
 
 use super::{Access, CachedHandle, HandleCache, Vmm};
@@ -33,14 +33,14 @@ impl<V: Vmm> HandleCache<V> {
         }
     }
 
-    /// Pieces of at least `least` bytes that lie whole in a range and may be adopted. Mappings that
-    /// the program has given up are removed for them.
-    pub(crate) fn adoptable(&mut self, address: u64, bytes: u64, least: u64) -> PlacedPieces {
+    /// Pieces that lie whole in a range and may be adopted. Mappings that the program has given up
+    /// are removed for them.
+    pub(crate) fn adoptable(&mut self, address: u64, bytes: u64) -> PlacedPieces {
         let end = address.saturating_add(bytes);
         let inside = self
             .mappings
             .range(address..end)
-            .filter(|(at, view)| view.used && view.bytes >= least && at.saturating_add(view.bytes) <= end);
+            .filter(|(at, view)| view.used && at.saturating_add(view.bytes) <= end);
         let inside: SmallVec<[u64; 4]> = inside.map(|(at, _)| *at).collect();
         inside.into_iter().filter_map(|at| self.lone_piece(at)).collect()
     }
@@ -78,6 +78,16 @@ impl<V: Vmm> HandleCache<V> {
             Some(PlacedPiece { alias: memory.holder?, at, handle: memory.handle })
         };
         self.overlapping(address, bytes).into_iter().filter_map(adopted).collect()
+    }
+
+    /// The access that a device has to an adopted piece, as the program granted it: only its own
+    /// has any.
+    pub(crate) fn granted_to(&self, device: CUdevice, address: u64) -> Option<u32> {
+        let (at, view) = self.mappings.range(..=address).next_back()?;
+        let is_adopted = self.memories.get(&view.memory).is_some_and(|memory| memory.adopted);
+        let is_inside = view.used && address - at < view.bytes;
+        let granted = || view.access.iter().find(|(other, _)| *other == device).map(|(_, flags)| *flags);
+        (is_adopted && is_inside).then(granted).flatten()
     }
 
     /// Where an alias is mapped, if its piece is adopted.

@@ -1,0 +1,85 @@
+//! Memory that the program made itself, with `cuMemCreate`: which of it may be shared, and its way
+//! back to the program.
+//!
+//! A piece is tracked as a block is while the manager has adopted it, if it fills a reservation:
+//! then its addresses are those of one object, and proofs about blocks hold for it. It is one
+//! physical memory, and all of it is shared or nothing. It is private before the program uses the
+//! memory by its handle, unmaps it or changes its rights.
+
+use std::ops::Range;
+
+use wm_dedup::chunk::CHUNK_BYTES;
+use wm_dedup::policy::tracked_blocks::Exclusion;
+use wm_driver::{Device, lock};
+use wm_memory::Manager;
+
+use super::kernels::MOST;
+use super::sharing::Sharing;
+use crate::registry;
+
+impl Sharing {
+    /// Is it worth while to make a piece of so many bytes so that it could be shared? Its chunks
+    /// are compared by one launch.
+    pub(crate) fn takes_pieces_of(&self, bytes: u64) -> bool {
+        self.is_on() && is_fit(bytes)
+    }
+
+    /// Could the piece in a range be shared?
+    pub(crate) fn takes_piece(&self, range: &Range<u64>) -> bool {
+        self.is_on() && is_fit(range.end - range.start) && lock(&self.reservations).is_whole(range)
+    }
+
+    /// The program has reserved a range. `is_placed`: it had named a place.
+    pub(crate) fn reserved(&self, range: Range<u64>, is_placed: bool) {
+        if !self.is_on() {
+            return;
+        }
+        let joined = lock(&self.reservations).reserved(range, is_placed);
+        for piece in joined {
+            // Nothing lies in the new range yet, so no kernel reaches the piece from there.
+            let _private = self.piece_leaves(piece.start);
+        }
+    }
+
+    /// The program has given a range back.
+    pub(crate) fn unreserved(&self, start: u64) {
+        if self.is_on() {
+            lock(&self.reservations).freed(start);
+        }
+    }
+
+    /// The manager of the adopted piece at an address, if it could be shared.
+    pub(super) fn manager_of_piece(&self, address: u64) -> Option<&'static Manager<Device>> {
+        registry::all().find(|manager| {
+            manager.extent(address).is_some_and(|piece| {
+                manager.has_adopted(piece.address)
+                    && self.takes_piece(&(piece.address..piece.address + piece.bytes))
+            })
+        })
+    }
+
+    /// The memory of the piece at an address is the program's alone from now on, and the piece is
+    /// tracked no more. `false`: there was no time or no room for a private copy.
+    pub(crate) fn piece_leaves(&self, address: u64) -> bool {
+        let Some(block) = self.blocks.find(address).filter(|block| block.range.start == address) else {
+            return true;
+        };
+        block.facts().exclude(Exclusion::Unmapped);
+        // A pass that is under way may have asked before.
+        drop(lock(&self.tools));
+        if block.is_shared() {
+            self.make_private(&block);
+        }
+        if block.is_shared() {
+            return false;
+        }
+        if let Some(block) = self.blocks.forget(address) {
+            self.mailbox.release(block.facts().freed());
+        }
+        true
+    }
+}
+
+fn is_fit(bytes: u64) -> bool {
+    bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES) && bytes / CHUNK_BYTES <= MOST as u64
+}
