@@ -266,7 +266,8 @@ impl<G: Gpu> Manager<G> {
             let order = MoveOrder { range: part, to, alone: false, discards };
             let draft = |room| self.lock().draft_unshare(&order, own, room, &self.rules, beyond_limit);
             begun = self.draft_on(to, draft).and_then(|swap| self.start(swap));
-            if !matches!(begun, Err(MoveRefusal::Full)) {
+            // A piece has no place on another device.
+            if !matches!(begun, Err(MoveRefusal::Full | MoveRefusal::Unfit)) {
                 break;
             }
         }
