@@ -19,11 +19,11 @@ fn what_leaves_in_a_pause_has_its_memory_before_the_gate_closes() {
     };
     let mut blocks = [1, 1, 64, 3].map(block);
     blocks.sort_by_key(|block| block.start);
-    manager.make_spares_ahead(&blocks, || false);
+    manager.make_spares_ahead(&blocks, |_| false);
     assert_eq!(manager.usage().idle.host, 0, "it was not to go on");
-    manager.make_spares_ahead(&blocks, || true);
+    manager.make_spares_ahead(&blocks, |_| true);
     let made = manager.usage().idle.host;
-    manager.make_spares_ahead(&blocks, || true);
+    manager.make_spares_ahead(&blocks, |_| true);
     assert_eq!(manager.usage().idle.host, made, "none too many");
     let order = |range| MoveOrder { range, to: Tier::Host, alone: false, discards: false };
     let mut ranges = blocks.clone().map(|block| RangeMove::new(order(block), u64::MAX));

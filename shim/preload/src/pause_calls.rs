@@ -1,4 +1,4 @@
-//! `wmshim_pause` and `wmshim_resume` of wmshim.h, and the same for the statistics socket.
+//! `wmshim_pause`, `wmshim_pause_prepare` and `wmshim_resume` of wmshim.h, and the same for the statistics socket.
 //!
 //! The calls of C wait for the thread that pauses and resumes; those of the socket answer at once,
 //! and the client asks again.
@@ -58,6 +58,24 @@ extern "C" fn wmshim_resume() -> CUresult {
     })
 }
 
+/// `int wmshim_pause_prepare(void)`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_pause_prepare() -> CUresult {
+    safely(|| {
+        Pauses::prepare(PROCESS.paused_parts())?;
+        PROCESS.pauses.wait_prepared()
+    })
+}
+
+/// A client's request for host memory ahead of a pause. The problem of an earlier pause is not the
+/// answer.
+pub(crate) fn prepare() -> schema::PauseAnswer {
+    let asked = Pauses::prepare(PROCESS.paused_parts());
+    let mut told = answer(Ok(()));
+    told.pause.problem = asked.err().map(|problem| problem.to_string());
+    told
+}
+
 /// A client's request for a pause.
 pub(crate) fn pause(folder: Option<PathBuf>, deadline: Option<Duration>) -> schema::PauseAnswer {
     let asked = Pauses::pause_to(PROCESS.paused_parts(), folder, deadline.unwrap_or(DEADLINE), None);
@@ -92,7 +110,7 @@ fn code(error: PauseError) -> CUresult {
         PauseError::Files(FileFailure::Copy(code)) => code,
         PauseError::Files(FileFailure::Exiting) => CUresult::DEINITIALIZED,
         PauseError::NoRoom => CUresult::NOT_READY,
-        PauseError::Inside | PauseError::Pinned(_) => CUresult::NOT_PERMITTED,
+        PauseError::Inside | PauseError::Pinned(_) | PauseError::Detached => CUresult::NOT_PERMITTED,
         PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
         PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,
         PauseError::HostFull | PauseError::NoThread => CUresult::OUT_OF_MEMORY,

@@ -81,6 +81,10 @@ impl Source for ProcessReport {
         value(&pause_calls::pause(pause.folder, pause.deadline))
     }
 
+    fn pause_prepare(&self) -> Value {
+        value(&pause_calls::prepare())
+    }
+
     fn resume(&self) -> Value {
         value(&pause_calls::resume())
     }

@@ -54,6 +54,22 @@ pub struct PauseStats {
     pub stayed: Vec<StayedBytes>,
     /// Why the last pause failed; null if it did not.
     pub problem: Option<String>,
+    /// Host memory for the next pause.
+    pub arena: ArenaStats,
+}
+
+/// Host memory that lies ready for a pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ArenaStats {
+    /// Bytes that are pinned and unused, copies of an earlier pause included.
+    pub bytes: u64,
+    /// Bytes that it lacked when it was filled last.
+    pub lacking_bytes: u64,
+    /// It is being filled.
+    pub is_filling: bool,
+    /// The host had no room for what it lacks.
+    pub is_full: bool,
 }
 
 impl PauseStats {

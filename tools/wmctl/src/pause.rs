@@ -32,6 +32,9 @@ pub(crate) struct PauseArguments {
     /// Where its memory goes: `host`, or a folder for files that have no names
     #[arg(long, value_name = "host|DIR", default_value = "host")]
     to: PausePlace,
+    /// Make host memory for its device memory now, while it runs, so that a later pause is fast
+    #[arg(long, conflicts_with_all = ["to", "deadline"])]
+    prepare: bool,
     /// How long calls and work that are under way may take to end [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = stats::interval)]
     deadline: Option<Duration>,
@@ -79,6 +82,8 @@ impl FromStr for PausePlace {
 enum RequestedState {
     Paused,
     Running,
+    /// It runs, and host memory for a pause lies ready.
+    Prepared,
 }
 
 /// What was said of a program on its way.
@@ -122,6 +127,9 @@ struct AskedProcess {
 /// # Errors
 /// No such program. One that refuses is said, and the code is 1.
 pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
+    if arguments.prepare {
+        return arguments.program.ask(&json!({ "request": "pause_prepare" }), RequestedState::Prepared);
+    }
     let mut request = json!({ "request": "pause" });
     if let PausePlace::Folder(folder) = &arguments.to {
         request["to"] = json!(folder.to_str().context("the folder's name is no text")?);
@@ -186,15 +194,20 @@ impl AskedProcess {
         let before = state(endpoint, &json!({ "request": "pause_state" }));
         let was_there = before.is_ok_and(|before| goal.is_reached(&before.pause));
         let mut answer = state(endpoint, request);
+        let problem = answer.as_ref().ok().and_then(|told| told.pause.problem.clone());
         let mut progress = ShownProgress::default();
         while let Ok(told) = &answer
-            && matches!(told.pause.state.as_str(), "pausing" | "resuming")
+            && goal.is_awaited(&told.pause)
         {
             progress.show(endpoint.pid, &told.pause);
             thread::sleep(LOOK);
             answer = state(endpoint, &json!({ "request": "pause_state" }));
         }
         progress.end();
+        if let (RequestedState::Prepared, Ok(told)) = (goal, &mut answer) {
+            // That of an earlier pause is none of this request.
+            told.pause.problem = problem;
+        }
         Self { pid: endpoint.pid, was_there, answer }
     }
 
@@ -202,6 +215,10 @@ impl AskedProcess {
         match &self.answer {
             Err(error) => Some(format!("{error:#}")),
             Ok(answer) if goal.is_reached(&answer.pause) => None,
+            Ok(PauseAnswer { pause, .. }) if goal == RequestedState::Prepared => {
+                let full = || "the host has no room for all of it (WMSHIM_HOST_LIMIT)".to_owned();
+                Some(pause.problem.clone().unwrap_or_else(full))
+            }
             Ok(PauseAnswer { pause, .. }) => {
                 let state = || format!("it is {} now: another client has asked for that", word(&pause.state));
                 Some(pause.problem.clone().unwrap_or_else(state))
@@ -229,6 +246,7 @@ impl AskedProcess {
             (RequestedState::Paused, false) => {
                 format!("process {} is paused: {}", self.pid, stats::paused(pause))
             }
+            (RequestedState::Prepared, _) => format!("process {}: {}", self.pid, stats::arena(&pause.arena)),
             (RequestedState::Running, false) => format!("process {} runs: {}", self.pid, resumed(pause)),
         }
     }
@@ -239,6 +257,18 @@ impl RequestedState {
         match self {
             Self::Paused => pause.state == "paused",
             Self::Running => pause.state == "running",
+            Self::Prepared => {
+                let is_refused = pause.state == "off" || pause.problem.is_some();
+                !is_refused && !pause.arena.is_filling && !pause.arena.is_full
+            }
+        }
+    }
+
+    /// Is the program on its way there?
+    fn is_awaited(self, pause: &PauseStats) -> bool {
+        match self {
+            Self::Paused | Self::Running => matches!(pause.state.as_str(), "pausing" | "resuming"),
+            Self::Prepared => pause.arena.is_filling,
         }
     }
 }

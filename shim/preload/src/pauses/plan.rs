@@ -79,6 +79,8 @@ pub(crate) enum PauseStep {
     Refill,
     /// More leaves a process that is paused.
     LeaveMore,
+    /// Host memory is made ahead of the next pause.
+    FillArena,
     /// What was asked for is so.
     End,
 }
@@ -99,6 +101,10 @@ pub(crate) struct Course {
     pub(crate) wants_more: bool,
     /// And it does.
     pub(crate) leaves_more: bool,
+    /// Host memory is to be made ahead of the next pause, while the process runs.
+    pub(crate) wants_arena: bool,
+    /// And it is.
+    pub(crate) fills_arena: bool,
 }
 
 impl Course {
@@ -140,9 +146,31 @@ impl Course {
         self.ask(PauseGoal::Paused) || self.wants_more && !std::mem::replace(&mut self.is_working, true)
     }
 
+    /// The same for host memory that is made ahead. Of a paused process it is made after the resume.
+    pub(crate) fn ask_arena(&mut self) -> bool {
+        self.wants_arena = true;
+        self.phase == PausePhase::Running && !std::mem::replace(&mut self.is_working, true)
+    }
+
+    /// Is a pause or a resume under way, or to come? Memory that is made ahead is none of both.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let is_there = match self.phase {
+            PausePhase::Running => self.goal == PauseGoal::Running && !self.wants_rest,
+            PausePhase::Paused => self.goal == PauseGoal::Paused && !self.wants_more && !self.leaves_more,
+            PausePhase::Pausing | PausePhase::Resuming => false,
+        };
+        self.is_working && !is_there
+    }
+
+    /// Is host memory being made ahead, or is it to be?
+    pub(crate) fn is_filling(&self) -> bool {
+        self.is_working && (self.wants_arena || self.fills_arena)
+    }
+
     /// No thread could be started.
     pub(crate) fn give_up(&mut self) {
         (self.is_working, self.wants_rest, self.wants_more) = (false, false, false);
+        self.wants_arena = false;
         self.goal = if self.phase == PausePhase::Paused { PauseGoal::Paused } else { PauseGoal::Running };
     }
 
@@ -153,6 +181,7 @@ impl Course {
             (PausePhase::Paused, PauseGoal::Running) => PauseStep::Resume,
             (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PauseStep::Refill,
             (PausePhase::Paused, PauseGoal::Paused) if self.wants_more => PauseStep::LeaveMore,
+            (PausePhase::Running, PauseGoal::Running) if self.wants_arena => PauseStep::FillArena,
             _ => PauseStep::End,
         };
         (self.wants_rest, self.wants_more) = (false, false);
@@ -160,6 +189,7 @@ impl Course {
             PauseStep::Pause => self.phase = PausePhase::Pausing,
             PauseStep::Resume | PauseStep::Refill => self.phase = PausePhase::Resuming,
             PauseStep::LeaveMore => self.leaves_more = true,
+            PauseStep::FillArena => (self.wants_arena, self.fills_arena) = (false, true),
             PauseStep::End => self.is_working = false,
         }
         step
@@ -168,7 +198,7 @@ impl Course {
     /// The step has ended. A pause that fails is not tried again, nor is a resume that cannot read
     /// its files.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
-        self.leaves_more = false;
+        (self.leaves_more, self.fills_arena) = (false, false);
         self.phase = match (self.phase, has_succeeded) {
             (PausePhase::Pausing, true) => PausePhase::Paused,
             (PausePhase::Pausing, false) => {

@@ -55,6 +55,10 @@ impl Source for Fake {
         json!({ "schema": "wmshim-pause/1", "pause": { "state": "resuming" } })
     }
 
+    fn pause_prepare(&self) -> Value {
+        json!({ "schema": "wmshim-pause/1", "pause": { "arena": { "is_filling": true } } })
+    }
+
     fn pause_state(&self) -> Value {
         json!({ "schema": "wmshim-pause/1", "pause": { "state": "running" } })
     }

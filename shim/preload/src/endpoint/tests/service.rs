@@ -48,6 +48,7 @@ fn garbage_is_answered_with_what_is_valid() {
             "dump",
             "final",
             "pause",
+            "pause_prepare",
             "resume",
             "pause_state",
             "limit",
