@@ -82,6 +82,26 @@ pub(crate) fn pause(folder: Option<PathBuf>, deadline: Option<Duration>) -> sche
     answer(asked)
 }
 
+/// A client's request to be ready for the driver's checkpoint.
+pub(crate) fn deep() -> schema::PauseAnswer {
+    let shares = PROCESS.sharing.figures().is_some_and(|figures| matches!(figures.mode.as_str(), "on" | "auto"));
+    if shares || PROCESS.turns.figures().is_some() {
+        return answer(Err(PauseError::Beside));
+    }
+    answer(PROCESS.pauses.go_deep())
+}
+
+/// Why the process cannot be changed now, if it cannot.
+pub(crate) fn why_no_change() -> Option<String> {
+    PROCESS.pauses.is_deep().then(|| PauseError::Deep.to_string())
+}
+
+/// A client says that the driver has given all back.
+pub(crate) fn restored() -> schema::PauseAnswer {
+    PROCESS.pauses.leave_deep();
+    answer(Ok(()))
+}
+
 /// A client's request for a resume.
 pub(crate) fn resume() -> schema::PauseAnswer {
     answer(Pauses::resume(PROCESS.paused_parts()))
@@ -110,7 +130,12 @@ fn code(error: PauseError) -> CUresult {
         PauseError::Files(FileFailure::Copy(code)) => code,
         PauseError::Files(FileFailure::Exiting) => CUresult::DEINITIALIZED,
         PauseError::NoRoom => CUresult::NOT_READY,
-        PauseError::Inside | PauseError::Pinned(_) | PauseError::Detached => CUresult::NOT_PERMITTED,
+        PauseError::Inside
+        | PauseError::Pinned(_)
+        | PauseError::Detached
+        | PauseError::NotPaused
+        | PauseError::Beside
+        | PauseError::Deep => CUresult::NOT_PERMITTED,
         PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
         PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,
         PauseError::HostFull | PauseError::NoThread => CUresult::OUT_OF_MEMORY,

@@ -28,6 +28,8 @@ pub struct PauseStats {
     pub state: String,
     /// Calls of the program wait for it to be resumed.
     pub is_awaited: bool,
+    /// The driver has taken the rest of the paused process, or is about to (`wmctl pause --deep`).
+    pub is_deep: bool,
     /// Pauses that succeeded, so far.
     pub pauses: u64,
     /// The last pause took so many seconds while calls waited; host memory was made before.
@@ -77,6 +79,12 @@ impl PauseStats {
     #[must_use]
     pub fn runs(&self) -> bool {
         matches!(self.state.as_str(), "" | "off" | "running")
+    }
+
+    /// The state in a word.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        if self.is_deep { "deep" } else { self.state.as_str() }
     }
 }
 

@@ -11,6 +11,9 @@ use serde_json::Value;
 const ON: (&str, &str) = ("WMSHIM_PAUSE", "on");
 const AHEAD: (&str, &str) = ("WMSHIM_PAUSE_ARENA", "auto");
 
+/// A handle is made by it.
+const CREATE: &str = "cuMemCreate";
+
 /// The answer of the driver where memory is short.
 const OUT_OF_MEMORY: i64 = 2;
 
@@ -31,11 +34,11 @@ fn await_ready(program: &mut Served, ready: u64) {
     }
 }
 
-/// Handles that were made so far.
-fn made(program: &mut Served) -> u64 {
+/// Calls of a function so far.
+fn made(program: &mut Served, function: &str) -> u64 {
     let calls = program.stats()["driver_calls"].clone();
-    let create = calls.as_array().and_then(|calls| calls.iter().find(|call| call["name"] == "cuMemCreate"));
-    create.map_or(0, |call| call["count"].as_u64().expect("a count"))
+    let found = calls.as_array().and_then(|calls| calls.iter().find(|call| call["name"] == function));
+    found.map_or(0, |call| call["count"].as_u64().expect("a count"))
 }
 
 fn reserved_on_host(program: &mut Served) -> u64 {
@@ -44,9 +47,9 @@ fn reserved_on_host(program: &mut Served) -> u64 {
 
 /// Pauses, and resumes: no handle of the host is made meanwhile, and all bytes are right.
 fn cycle_without_a_handle(program: &mut Served, bytes: u64) {
-    let before = made(program);
+    let before = made(program, CREATE);
     assert_eq!(program.say("pause"), 0);
-    assert_eq!((made(program), program.place()), (before, ("paused".to_owned(), 0, bytes)));
+    assert_eq!((made(program, CREATE), program.place()), (before, ("paused".to_owned(), 0, bytes)));
     assert_eq!((program.say("resume"), program.say("check")), (0, 1));
     assert_eq!(program.place(), ("running".to_owned(), bytes, 0));
 }
@@ -62,8 +65,8 @@ fn a_pause_that_was_prepared_makes_no_memory() {
     assert_eq!(program.say("prepare"), 0);
     let (ready, lacking) = arena(&mut program);
     assert!(ready >= 52 && lacking == 0, "{ready} MiB");
-    let handles = made(&mut program);
-    assert_eq!((program.say("prepare"), made(&mut program)), (0, handles), "it is there");
+    let handles = made(&mut program, CREATE);
+    assert_eq!((program.say("prepare"), made(&mut program, CREATE)), (0, handles), "it is there");
     assert_eq!(program.place(), ("running".to_owned(), 52, 0));
     cycle_without_a_handle(&mut program, 52);
     // The client of the socket is answered at once, and asks again.
@@ -189,21 +192,29 @@ fn what_threads_write_is_what_they_read_while_it_is_filled() {
 /// Hazard (error handling): a call of the driver fails while it is filled.
 #[test]
 fn a_call_of_the_driver_that_fails_ends_it_and_the_next_request_goes_on() {
-    for function in ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemAddressReserve"] {
-        let scratch = Scratch::new();
-        // The first calls are the program's own blocks.
-        let failing = format!("{function}:6");
-        let mut program = Served::start(&scratch, &[ON, ("SIMCUDA_FAIL", &failing)]);
+    let start = |scratch: &Scratch, failing: &str| {
+        let mut program = Served::start(scratch, &[ON, ("SIMCUDA_FAIL", failing)]);
         for words in ["block 40", "block 2", "block 24"] {
-            assert!(program.say(words) > 0, "{function}");
+            assert!(program.say(words) > 0, "{failing}: {words}");
         }
-        for _ in 0..3 {
-            program.say("prepare");
+        program
+    };
+    let scratch = Scratch::new();
+    let mut whole = start(&scratch, "");
+    let mut refused = 0;
+    for function in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
+        let earlier = made(&mut whole, function);
+        for later in [1, 2] {
+            let scratch = Scratch::new();
+            let mut program = start(&scratch, &format!("{function}:{}", earlier + later));
+            refused += i64::from(program.say("prepare") != 0);
+            assert_eq!((program.say("prepare"), program.say("check")), (0, 1), "{function}");
+            cycle_without_a_handle(&mut program, 66);
+            program.end();
         }
-        assert_eq!((program.say("prepare"), program.say("check")), (0, 1), "{function}");
-        cycle_without_a_handle(&mut program, 66);
-        program.end();
     }
+    assert!(refused >= 4, "calls failed in {refused} requests");
+    whole.end();
 }
 
 /// Hazard (process lifecycle): a process ends, or forks, while it is filled.

@@ -16,6 +16,7 @@
 //! restored on drop.
 
 mod attribute;
+mod checkpoint;
 mod failed;
 pub mod owned;
 pub mod scope;
@@ -28,6 +29,7 @@ use wm_abi::*;
 
 use crate::departure;
 use crate::table::Table;
+pub use checkpoint::Checkpoints;
 pub use attribute::{PointerAttribute, PoolAttribute};
 pub use failed::Failed;
 

@@ -54,6 +54,7 @@ impl<G: Gpu> Manager<G> {
         let lacks: Vec<(u64, usize)> = lacks.collect();
         let lacking = lacks.iter().map(|(bytes, count)| bytes * *count as u64).sum();
         let mut made = MadeAhead { lacking, is_full: false };
+        let before = made.lacking;
         for bytes in lacks.into_iter().flat_map(|(bytes, count)| (0..count).map(move |_| bytes)) {
             if !goes_on(bytes) {
                 break;
@@ -63,6 +64,9 @@ impl<G: Gpu> Manager<G> {
                 break;
             }
             made.lacking -= bytes;
+        }
+        if made.lacking < before {
+            self.show();
         }
         made
     }

@@ -16,6 +16,7 @@
 //!   brings it back. A forked child passes the gate anyway.
 
 mod arena;
+mod deep;
 mod devices;
 mod files;
 mod filing;
@@ -65,6 +66,8 @@ pub(crate) struct Pauses {
     holds_files: AtomicBool,
     /// A step writes files or reads them.
     is_filing: AtomicBool,
+    /// Calls of the driver wait: see [`deep`].
+    is_deep: AtomicBool,
     progress: FileProgress,
     book: Mutex<PauseBook>,
     /// A step has ended.
@@ -109,6 +112,7 @@ impl Pauses {
         let figures = PauseStats {
             state: String::new(),
             is_awaited: false,
+            is_deep: false,
             pauses: 0,
             pause_s: 0.0,
             resume_s: 0.0,
@@ -153,6 +157,7 @@ impl Pauses {
             is_auto: AtomicBool::new(false),
             holds_files: AtomicBool::new(false),
             is_filing: AtomicBool::new(false),
+            is_deep: AtomicBool::new(false),
             progress: FileProgress::new(),
             book: Mutex::new(book),
             changed: Condvar::new(),
@@ -245,6 +250,9 @@ impl Pauses {
         if process::exiting() {
             return parts.resume_at_exit();
         }
+        if parts.pauses.is_deep() {
+            return;
+        }
         let book = parts.pauses.lock();
         let (asker, is_for_others) = (book.asker, book.is_for_others);
         drop(book);
@@ -269,6 +277,7 @@ impl Pauses {
                 whole_bytes,
                 state: book.course.text().to_owned(),
                 is_awaited: book.course.phase == PausePhase::Paused && GATE.is_awaited(),
+                is_deep: self.is_deep(),
                 problem: book.failure.map(|failure| failure.to_string()),
                 arena: book.arena(ready),
                 ..book.figures.clone()

@@ -77,6 +77,12 @@ pub(crate) enum PauseError {
     Pinned(&'static str),
     #[error("the process is detached: `wmctl attach` first")]
     Detached,
+    #[error("the process is not paused")]
+    NotPaused,
+    #[error("it takes turns or shares memory with other processes, which it has to answer")]
+    Beside,
+    #[error("the driver has taken the rest of the process: `wmctl resume` gives it back")]
+    Deep,
     #[error("a capture is under way")]
     Captured,
     #[error("WMSHIM_OVERFLOW does not allow memory of the host")]

@@ -242,6 +242,26 @@ mod tests {
         })
     }
 
+    /// Hazard (deadlock): a client waits for host memory that is made ahead, or a pause does.
+    #[test]
+    fn host_memory_is_made_behind_every_other_request() {
+        let mut course = Course::default();
+        assert!(course.ask_arena() && course.is_filling() && !course.is_under_way());
+        assert!(!course.ask(PauseGoal::Paused), "a thread is at work");
+        assert!(course.is_under_way());
+        assert_eq!(course.next(), PauseStep::Pause);
+        course.ended(true);
+        assert_eq!(course.next(), PauseStep::End);
+        assert!(!course.is_filling() && !course.ask_arena(), "of a paused process nothing is made");
+        assert!(course.ask(PauseGoal::Running));
+        assert_eq!(course.next(), PauseStep::Resume);
+        course.ended(true);
+        assert_eq!((course.next(), course.shown()), (PauseStep::FillArena, PausePhase::Running));
+        assert!(course.is_filling() && !course.is_under_way());
+        course.ended(true);
+        assert_eq!((course.next(), course.is_filling()), (PauseStep::End, false));
+    }
+
     /// Hazard (silent degradation): a process that gives way is asked to pause, and part of its
     /// memory stays.
     #[test]
@@ -286,11 +306,12 @@ mod tests {
         /// Requests come at any moment, also while a step is under way. In the end the process is
         /// where the last request wanted it, unless a pause has failed after that.
         #[test]
-        fn no_request_is_lost(events in proptest::collection::vec((0..5_u8, any::<bool>()), 0..60)) {
+        fn no_request_is_lost(events in proptest::collection::vec((0..6_u8, any::<bool>()), 0..60)) {
             let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, None);
             let (mut threads, mut more, mut left) = (0, 0, 0);
             for (event, succeeds) in events {
                 match event {
+                    5 => threads += usize::from(course.ask_arena()),
                     4 => {
                         (last, failed) = (PauseGoal::Paused, None);
                         more += u32::from(matches!(course.phase, PausePhase::Paused | PausePhase::Pausing));
@@ -309,8 +330,12 @@ mod tests {
                         },
                         Some(step) => {
                             // Only files that cannot be read are in the way of a resume.
-                            let succeeds = succeeds || step == PauseStep::Refill;
-                            course.has_rest = step != PauseStep::Pause && succeeds;
+                            let succeeds = succeeds || matches!(step, PauseStep::Refill | PauseStep::FillArena);
+                            if step != PauseStep::FillArena {
+                                course.has_rest = step != PauseStep::Pause && succeeds;
+                            }
+                            // Another request has come first.
+                            course.wants_arena |= step == PauseStep::FillArena && course.is_under_way();
                             course.ended(succeeds);
                             left += u32::from(step == PauseStep::LeaveMore);
                             let stays = match step {
@@ -340,7 +365,8 @@ mod tests {
             let wanted = failed.unwrap_or(asked);
             prop_assert_eq!(course.phase, wanted);
             prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
-            prop_assert!(!course.is_working && !course.wants_more);
+            prop_assert!(!course.is_working && !course.wants_more && !course.is_under_way());
+            prop_assert!(!course.is_filling() && (!course.wants_arena || course.phase == PausePhase::Paused));
             prop_assert!(left <= more, "more leaves only of a process that is paused");
         }
 

@@ -23,6 +23,9 @@ impl PausedParts {
             return Err(PauseError::Exiting);
         }
         let mut book = self.pauses.lock();
+        if self.pauses.is_deep() {
+            return Err(PauseError::Deep);
+        }
         if !note(&mut book) {
             return Ok(());
         }

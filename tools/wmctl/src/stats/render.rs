@@ -50,7 +50,7 @@ fn heading(pid: Option<u32>, answer: &Stats) -> String {
     );
     let pause = answer.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| {
         let waits = if pause.is_awaited { "; calls wait" } else { "" };
-        format!("{}{waits}: {}", word(&pause.state), paused(pause))
+        format!("{}{waits}: {}", word(pause.word()), paused(pause))
     });
     let ready = answer.pause.as_ref().map(|pause| &pause.arena).filter(|told| **told != ArenaStats::default());
     let ready = ready.map(arena);

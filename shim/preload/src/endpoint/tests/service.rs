@@ -49,6 +49,8 @@ fn garbage_is_answered_with_what_is_valid() {
             "final",
             "pause",
             "pause_prepare",
+            "pause_deep",
+            "pause_restored",
             "resume",
             "pause_state",
             "limit",
