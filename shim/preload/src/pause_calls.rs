@@ -84,7 +84,8 @@ pub(crate) fn pause(folder: Option<PathBuf>, deadline: Option<Duration>) -> sche
 
 /// A client's request to be ready for the driver's checkpoint.
 pub(crate) fn deep() -> schema::PauseAnswer {
-    let shares = PROCESS.sharing.figures().is_some_and(|figures| matches!(figures.mode.as_str(), "on" | "auto"));
+    let shares =
+        PROCESS.sharing.figures().is_some_and(|figures| matches!(figures.mode.as_str(), "on" | "auto"));
     if shares || PROCESS.turns.figures().is_some() {
         return answer(Err(PauseError::Beside));
     }

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use wm_abi::symbol::{self, Symbol};
+use wm_abi::symbol;
 use wm_abi::{
     CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING, CUcheckpointLockArgs,
     CUresult,

@@ -31,7 +31,9 @@ pub mod exports {
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
     pub use crate::{array::*, array_copy::*, graph_copy::*, graph_form::*, graph_memory::*};
-    pub use crate::{capture::*, checkpoint::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
+    pub use crate::{
+        capture::*, checkpoint::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*,
+    };
     pub use crate::{green::*, texture::*};
     pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }

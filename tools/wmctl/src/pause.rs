@@ -156,12 +156,7 @@ pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode> {
 
 impl NamedPrograms {
     /// `driver`: takes what the library cannot move.
-    fn ask(
-        &self,
-        request: &Value,
-        goal: RequestedState,
-        driver: Option<&DeepDriver>,
-    ) -> Result<ExitCode> {
+    fn ask(&self, request: &Value, goal: RequestedState, driver: Option<&DeepDriver>) -> Result<ExitCode> {
         let endpoints = self.endpoints()?;
         let asked: Vec<AskedProcess> = thread::scope(|scope| {
             let asks = |endpoint| scope.spawn(move || AskedProcess::ask(endpoint, request, goal, driver));
@@ -202,12 +197,7 @@ impl NamedPrograms {
 }
 
 impl AskedProcess {
-    fn ask(
-        endpoint: &Endpoint,
-        request: &Value,
-        goal: RequestedState,
-        driver: Option<&DeepDriver>,
-    ) -> Self {
+    fn ask(endpoint: &Endpoint, request: &Value, goal: RequestedState, driver: Option<&DeepDriver>) -> Self {
         let before = state(endpoint, &json!({ "request": "pause_state" }));
         let restored = if goal == RequestedState::Running { restored(endpoint, &before) } else { Ok(()) };
         let is_there = |pause: &PauseStats| goal.is_reached(pause) && (driver.is_none() || pause.is_deep);
@@ -266,7 +256,9 @@ impl AskedProcess {
     fn text(&self, goal: RequestedState) -> String {
         let Ok(PauseAnswer { pause, .. }) = &self.answer else { return String::new() };
         match (goal, self.was_there) {
-            (RequestedState::Paused, true) => format!("process {} is {} already\n", self.pid, word(pause.word())),
+            (RequestedState::Paused, true) => {
+                format!("process {} is {} already\n", self.pid, word(pause.word()))
+            }
             (RequestedState::Running, true) => format!("process {} runs\n", self.pid),
             (RequestedState::Paused, false) => {
                 format!("process {} is {}: {}", self.pid, word(pause.word()), stats::paused(pause))

@@ -29,8 +29,8 @@ use wm_abi::*;
 
 use crate::departure;
 use crate::table::Table;
-pub use checkpoint::Checkpoints;
 pub use attribute::{PointerAttribute, PoolAttribute};
+pub use checkpoint::Checkpoints;
 pub use failed::Failed;
 
 /// Declares methods, one a row: `name(arguments) -> (values that the driver writes) =

@@ -11,8 +11,8 @@ use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 use super::devices::{drain, give_back, rest_of};
 use super::files::FileProgress;
 use super::outcome::{
-    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, blocks_that_leave,
-    movable, order,
+    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, blocks_that_leave, movable,
+    order,
 };
 use super::plan;
 use super::{filing, giving_way};

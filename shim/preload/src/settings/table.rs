@@ -10,9 +10,7 @@ use std::path::PathBuf;
 
 use wm_memory::KeepCopies;
 
-use super::moving::{
-    Migrate, Pause, PauseArena, Share, kept_copies, migrate, pause, pause_arena, sharing,
-};
+use super::moving::{Migrate, Pause, PauseArena, Share, kept_copies, migrate, pause, pause_arena, sharing};
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{

@@ -4,8 +4,8 @@
 use anyhow::anyhow;
 use wm_schema::black_box::RefusedRequest;
 use wm_schema::{
-    ArenaStats, Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PauseStats, PieceStats, Stats,
-    TierUsage, Tiers, TurnStats,
+    ArenaStats, Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PauseStats,
+    PieceStats, Stats, TierUsage, Tiers, TurnStats,
 };
 
 use super::asked::AskedProgram;
@@ -52,7 +52,8 @@ fn heading(pid: Option<u32>, answer: &Stats) -> String {
         let waits = if pause.is_awaited { "; calls wait" } else { "" };
         format!("{}{waits}: {}", word(pause.word()), paused(pause))
     });
-    let ready = answer.pause.as_ref().map(|pause| &pause.arena).filter(|told| **told != ArenaStats::default());
+    let ready =
+        answer.pause.as_ref().map(|pause| &pause.arena).filter(|told| **told != ArenaStats::default());
     let ready = ready.map(arena);
     format!(
         "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n{}{}{}",
