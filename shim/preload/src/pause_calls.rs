@@ -1,4 +1,5 @@
-//! `wmshim_pause`, `wmshim_pause_prepare` and `wmshim_resume` of wmshim.h, and the same for the statistics socket.
+//! `wmshim_pause`, `wmshim_pause_prepare` and `wmshim_resume` of wmshim.h, and the same for the
+//! statistics socket.
 //!
 //! The calls of C wait for the thread that pauses and resumes; those of the socket answer at once,
 //! and the client asks again.

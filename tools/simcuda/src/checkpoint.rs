@@ -156,7 +156,7 @@ fn map(file: &File) -> std::io::Result<&'static ProcessWords> {
     Ok(unsafe { &*start.cast::<ProcessWords>() })
 }
 
-/// Waits while a word has a value; for so long at most.
+/// Waits while a word has a value, up to a limit.
 fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>) {
     let limit = limit.map(|limit| libc::timespec {
         tv_sec: limit.as_secs().cast_signed(),

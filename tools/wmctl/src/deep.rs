@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::json;
 use wm_abi::{CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_FAILED, CU_PROCESS_STATE_LOCKED};
-use wm_driver::api::{Checkpoints, Named};
+use wm_driver::api::Named;
+use wm_driver::checkpoint::Checkpoints;
 use wm_driver::{Api, Loader, Table, search};
 use wm_schema::PauseAnswer;
 

@@ -16,7 +16,6 @@
 //! restored on drop.
 
 mod attribute;
-mod checkpoint;
 mod failed;
 pub mod owned;
 pub mod scope;
@@ -30,7 +29,6 @@ use wm_abi::*;
 use crate::departure;
 use crate::table::Table;
 pub use attribute::{PointerAttribute, PoolAttribute};
-pub use checkpoint::Checkpoints;
 pub use failed::Failed;
 
 /// Declares methods, one a row: `name(arguments) -> (values that the driver writes) =

@@ -44,8 +44,8 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Makes memory of the host ahead of moves out, as long as the caller `goes_on`: as many
-    /// handles of each size as the ranges have on the device, less those that lie idle. `goes_on` is
-    /// asked before each one, with its bytes.
+    /// handles of each size as the ranges have on the device, less those that lie idle. `goes_on`
+    /// is asked before each one, with its bytes.
     pub fn make_spares_ahead(&self, ranges: &[Range<u64>], goes_on: impl Fn(u64) -> bool) -> MadeAhead {
         let lacks = self.sizes_on_device(ranges).into_iter().map(|(bytes, wanted)| {
             let idle = self.count_idle(Tier::Host, bytes);

@@ -20,6 +20,7 @@ mod deep;
 mod devices;
 mod files;
 mod filing;
+mod filling;
 mod for_others;
 mod from_files;
 mod giving_way;

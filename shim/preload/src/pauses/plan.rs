@@ -146,7 +146,8 @@ impl Course {
         self.ask(PauseGoal::Paused) || self.wants_more && !std::mem::replace(&mut self.is_working, true)
     }
 
-    /// The same for host memory that is made ahead. Of a paused process it is made after the resume.
+    /// The same for host memory that is made ahead. Of a paused process it is made after the
+    /// resume.
     pub(crate) fn ask_arena(&mut self) -> bool {
         self.wants_arena = true;
         self.phase == PausePhase::Running && !std::mem::replace(&mut self.is_working, true)

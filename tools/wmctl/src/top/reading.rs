@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn host_memory_that_lies_ready_is_shown() {
         let mut answer = answer(0, 0);
-        answer.pause = serde_json::from_value(json!({ "arena": { "bytes": 3 << 30 } })).expect("figures");
+        answer.pause = serde_json::from_value(json!({ "arena": { "bytes": 3_u64 << 30 } })).expect("figures");
         let change = change(&[], &[(1, Some(answer)), (2, None)]);
         let shown: Vec<_> = change.processes.iter().map(ProcessReading::arena).collect();
         assert_eq!(shown, [Some("arena 3.0 GiB".to_owned()), None]);

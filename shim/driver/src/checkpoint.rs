@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use wm_abi::{CUcheckpointLockArgs, symbol};
 
-use super::{Api, Failed, Named};
+use crate::api::{Api, Failed, Named};
 use crate::table::Table;
 
 /// The checkpoints of a driver that has them.
