@@ -5,7 +5,8 @@
 
 Prints a table, and a line RESULT with JSON. Times are seconds, beside the bytes over the link as a plain copy of the same tensors to and
 from pinned memory carries them, measured in the same process. Rows: the first pause; a resume; the second pause, nothing written; the
-third, with a tenth of the tensors written; with --to DIR one to files in that folder, which should be on a local disk; and the driver's own checkpoint (cuCheckpointProcess) of a process without wmshim that holds
+third, with a tenth of the tensors written; with --prepare host memory is made before the first pause, which has its own row; with --deep
+WMCTL a pause and a resume by that wmctl, the driver's checkpoint included; with --to DIR one to files in that folder, which should be on a local disk; and the driver's own checkpoint (cuCheckpointProcess) of a process without wmshim that holds
 the same. `used` is what nvidia-smi says of the whole GPU. A CUDA graph that was captured before the first pause is launched after each
 resume.
 """
@@ -132,6 +133,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=int, default=16)
     parser.add_argument("--to", metavar="DIR", help="pause to files in this folder, too, after the others")
+    parser.add_argument("--prepare", action="store_true", help="make host memory before the first pause")
+    parser.add_argument("--deep", metavar="WMCTL", help="after the others, pause --deep and resume by this wmctl")
     parser.add_argument("--hold", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -161,6 +164,8 @@ def main():
         print(f"{name:34} {seconds:7.3f} s  {figures['over_plain']:5.2f} x plain copy  used {figures['used_mib']} MiB  {more}")
 
     print(f"{bytes_ >> 30} GiB; plain copy: out {out:.3f} s ({bytes_ / out / 1e9:.1f} GB/s), back {back:.3f} s; used {used()} MiB")
+    if options.prepare:
+        row("host memory made ahead", timed(wmshim.prepare_pause), out)
     for name, share in (("first pause", None), ("second pause, nothing written", 0), ("third pause, a tenth written", 10)):
         if share:
             for number in range(0, len(tensors), share):
@@ -176,6 +181,14 @@ def main():
         timed(wmshim.resume)
         told = wmshim.stats()["pause"]
         row("resume", told["resume_s"], back, left=told["left_bytes"] >> 20)
+        graph.replay()
+        launches += 1
+        bad += wrong(torch, tensors, turns) + int((counter != launches).sum())
+    if options.deep:
+        # Quietly: between the two commands no thread of this process may call the driver.
+        command = lambda *words: subprocess.run([options.deep, *words, str(os.getpid())], check=True)
+        row("pause --deep, as a command", timed(lambda: command("pause", "--deep")), out)
+        row("resume of it, as a command", timed(lambda: command("resume")), back)
         graph.replay()
         launches += 1
         bad += wrong(torch, tensors, turns) + int((counter != launches).sum())

@@ -323,6 +323,12 @@ pub const CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: c_uint = 1;
 pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: c_uint = 2;
 pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: c_uint = 3;
 
+// State of a process that can be checkpointed (CUprocessState).
+pub const CU_PROCESS_STATE_RUNNING: c_uint = 0;
+pub const CU_PROCESS_STATE_LOCKED: c_uint = 1;
+pub const CU_PROCESS_STATE_CHECKPOINTED: c_uint = 2;
+pub const CU_PROCESS_STATE_FAILED: c_uint = 3;
+
 // Type of physical memory (CUmemAllocationType).
 pub const CU_MEM_ALLOCATION_TYPE_PINNED: c_uint = 1;
 

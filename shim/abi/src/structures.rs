@@ -34,6 +34,16 @@ pub struct CUmemAllocationFlags {
     pub reserved: [u8; 4],
 }
 
+/// The arguments of `cuCheckpointProcessLock`.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CUcheckpointLockArgs {
+    /// 0 for no limit.
+    pub timeoutMs: c_uint,
+    pub reserved0: c_uint,
+    pub reserved1: [u64; 7],
+}
+
 /// The arguments of `cuMemCreate`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

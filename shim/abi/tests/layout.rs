@@ -27,6 +27,7 @@ fn sizes_are_the_drivers() {
         CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = 16,
         CUDA_RESOURCE_DESC = 144,
         CUDA_TEXTURE_DESC = 104,
+        CUcheckpointLockArgs = 64,
         CUgraphNodeParams = 256,
         CUipcEventHandle = 64,
         CUipcMemHandle = 64,

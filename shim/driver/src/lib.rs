@@ -22,6 +22,7 @@ pub mod api;
 mod cache;
 mod callbacks;
 pub mod cells;
+pub mod checkpoint;
 mod copies;
 mod copy_streams;
 pub mod departure;

@@ -50,7 +50,7 @@ pub use vocabulary::block::{Block, BlockExtent};
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, ReadableBytes, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
 pub use vocabulary::moves::{
-    MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove, SpareLack, SpareSource,
+    MadeAhead, MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove, SpareLack, SpareSource,
 };
 pub use vocabulary::order::Order;
 pub use vocabulary::piece::{Disowned, PieceAccount, PieceKind};

@@ -19,12 +19,22 @@ fn what_leaves_in_a_pause_has_its_memory_before_the_gate_closes() {
     };
     let mut blocks = [1, 1, 64, 3].map(block);
     blocks.sort_by_key(|block| block.start);
-    manager.make_spares_ahead(&blocks, || false);
+    let ahead = manager.make_spares_ahead(&blocks, |_| false);
     assert_eq!(manager.usage().idle.host, 0, "it was not to go on");
-    manager.make_spares_ahead(&blocks, || true);
+    assert!(ahead.lacking >= 69 * MIB && !ahead.is_full, "{ahead:?}");
+    manager.make_spares_ahead(&blocks, |_| true);
     let made = manager.usage().idle.host;
-    manager.make_spares_ahead(&blocks, || true);
-    assert_eq!(manager.usage().idle.host, made, "none too many");
+    assert_eq!(made, ahead.lacking);
+    let ahead = manager.make_spares_ahead(&blocks, |_| true);
+    assert_eq!((manager.usage().idle.host, ahead.lacking), (made, 0), "none too many");
+    // It stays where the program gives memory back, and goes when it is not held any more.
+    manager.hold_elsewhere();
+    manager.trim(0);
+    assert_eq!(manager.usage().idle.host, made, "it is for a pause");
+    manager.let_go_elsewhere();
+    manager.trim(0);
+    assert_eq!(manager.usage().idle.host, 0);
+    manager.make_spares_ahead(&blocks, |_| true);
     let order = |range| MoveOrder { range, to: Tier::Host, alone: false, discards: false };
     let mut ranges = blocks.clone().map(|block| RangeMove::new(order(block), u64::MAX));
     let lacks = manager.swap_within(&mut ranges, SpareSource::Idle, || false, || false);

@@ -183,6 +183,11 @@ extern WMSHIM_WEAK int wmshim_pause(unsigned int milliseconds);
 extern WMSHIM_WEAK int wmshim_pause_to(const char *folder, unsigned int milliseconds);
 extern WMSHIM_WEAK int wmshim_resume(void);
 
+/* Makes host memory for all that a pause would move, which takes longer than the copies of the pause, and waits until it is there.
+ * Other calls go on meanwhile. It stays pinned until wmshim_trim or wmshim_detach. WMSHIM_PAUSE_ARENA=auto does the same while the
+ * program grows. CUDA_ERROR_OUT_OF_MEMORY: the host has no room for all of it; a pause makes the rest, or is refused. */
+extern WMSHIM_WEAK int wmshim_pause_prepare(void);
+
 /* A line of the program's own, such as "step 12", beside its memory over time: in the black box of the process, which keeps the
  * last 64 (56 bytes of each), and in a recording (WMSHIM_TRACE, 200 bytes of each). `wmctl report` shows it. `text` is UTF-8
  * and belongs to the caller. Returns a CUresult: CUDA_ERROR_INVALID_VALUE for null. It makes no driver call and waits for no

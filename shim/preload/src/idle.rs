@@ -22,13 +22,15 @@ pub(crate) enum IdleKind {
     Blocks,
     /// Memory that PyTorch made itself, and gave up.
     Pieces,
+    /// Memory of the host that is made ahead of a pause.
+    Arena,
 }
 
-const KINDS: usize = 2;
+const KINDS: usize = 3;
 const STACK: usize = 256 << 10;
 
 /// Gives back the memory that has been idle for long enough, and says when to check again.
-type IdleCheck = fn() -> Option<Instant>;
+pub(crate) type IdleCheck = fn() -> Option<Instant>;
 
 struct IdleWatch {
     due: Mutex<DueLooks>,
@@ -88,7 +90,7 @@ fn next() -> (IdleKind, IdleCheck) {
     let mut watch = watch();
     loop {
         let now = Instant::now();
-        for kind in [IdleKind::Blocks, IdleKind::Pieces] {
+        for kind in [IdleKind::Blocks, IdleKind::Pieces, IdleKind::Arena] {
             if let Some((_, look)) = watch.due[kind as usize].take_if(|(at, _)| *at <= now) {
                 return (kind, look);
             }

@@ -1,4 +1,5 @@
-//! `wmshim_pause` and `wmshim_resume` of wmshim.h, and the same for the statistics socket.
+//! `wmshim_pause`, `wmshim_pause_prepare` and `wmshim_resume` of wmshim.h, and the same for the
+//! statistics socket.
 //!
 //! The calls of C wait for the thread that pauses and resumes; those of the socket answer at once,
 //! and the client asks again.
@@ -58,10 +59,49 @@ extern "C" fn wmshim_resume() -> CUresult {
     })
 }
 
+/// `int wmshim_pause_prepare(void)`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_pause_prepare() -> CUresult {
+    safely(|| {
+        Pauses::prepare(PROCESS.paused_parts())?;
+        PROCESS.pauses.wait_prepared()
+    })
+}
+
+/// A client's request for host memory ahead of a pause. The problem of an earlier pause is not the
+/// answer.
+pub(crate) fn prepare() -> schema::PauseAnswer {
+    let asked = Pauses::prepare(PROCESS.paused_parts());
+    let mut told = answer(Ok(()));
+    told.pause.problem = asked.err().map(|problem| problem.to_string());
+    told
+}
+
 /// A client's request for a pause.
 pub(crate) fn pause(folder: Option<PathBuf>, deadline: Option<Duration>) -> schema::PauseAnswer {
     let asked = Pauses::pause_to(PROCESS.paused_parts(), folder, deadline.unwrap_or(DEADLINE), None);
     answer(asked)
+}
+
+/// A client's request to be ready for the driver's checkpoint.
+pub(crate) fn deep() -> schema::PauseAnswer {
+    let shares =
+        PROCESS.sharing.figures().is_some_and(|figures| matches!(figures.mode.as_str(), "on" | "auto"));
+    if shares || PROCESS.turns.figures().is_some() {
+        return answer(Err(PauseError::Beside));
+    }
+    answer(PROCESS.pauses.go_deep())
+}
+
+/// Why the process cannot be changed now, if it cannot.
+pub(crate) fn why_no_change() -> Option<String> {
+    PROCESS.pauses.is_deep().then(|| PauseError::Deep.to_string())
+}
+
+/// A client says that the driver has given all back.
+pub(crate) fn restored() -> schema::PauseAnswer {
+    PROCESS.pauses.leave_deep();
+    answer(Ok(()))
 }
 
 /// A client's request for a resume.
@@ -92,7 +132,12 @@ fn code(error: PauseError) -> CUresult {
         PauseError::Files(FileFailure::Copy(code)) => code,
         PauseError::Files(FileFailure::Exiting) => CUresult::DEINITIALIZED,
         PauseError::NoRoom => CUresult::NOT_READY,
-        PauseError::Inside | PauseError::Pinned(_) => CUresult::NOT_PERMITTED,
+        PauseError::Inside
+        | PauseError::Pinned(_)
+        | PauseError::Detached
+        | PauseError::NotPaused
+        | PauseError::Beside
+        | PauseError::Deep => CUresult::NOT_PERMITTED,
         PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
         PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,
         PauseError::HostFull | PauseError::NoThread => CUresult::OUT_OF_MEMORY,

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char};
 use std::path::Path;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use wm_driver::{Api, Device};
 use wm_memory::{Charge, Manager, PieceAccount, TierBytes, Usage};
 use wm_multipath::CopyRoute;
@@ -81,6 +81,18 @@ impl Source for ProcessReport {
         value(&pause_calls::pause(pause.folder, pause.deadline))
     }
 
+    fn pause_prepare(&self) -> Value {
+        value(&pause_calls::prepare())
+    }
+
+    fn pause_deep(&self) -> Value {
+        value(&pause_calls::deep())
+    }
+
+    fn pause_restored(&self) -> Value {
+        value(&pause_calls::restored())
+    }
+
     fn resume(&self) -> Value {
         value(&pause_calls::resume())
     }
@@ -100,6 +112,10 @@ impl Source for ProcessReport {
     }
 
     fn change(&self, change: &ChangeRequest) -> Value {
+        // It would wait for the driver, and the other clients for it.
+        if let Some(why) = pause_calls::why_no_change() {
+            return json!({ "schema": "wmshim-error/1", "error": why });
+        }
         value(&control::change(change, StepCaller::Endpoint))
     }
 }
@@ -163,8 +179,9 @@ fn program() -> String {
 
 fn driver() -> Option<schema::DriverInfo> {
     let table = process::opened()?;
-    // The function needs no context and never blocks.
-    Some(schema::DriverInfo { path: shown(table.path()), version: table.driver_version().ok() })
+    // The function needs no context, and blocks only where every call does.
+    let version = (!PROCESS.pauses.is_deep()).then(|| table.driver_version().ok());
+    Some(schema::DriverInfo { path: shown(table.path()), version: version.flatten() })
 }
 
 fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {

@@ -42,7 +42,7 @@ pub use blocks::{BlockEntry, BlockList, DeviceBlocks, PieceEntry, PieceRange};
 pub use change::{DeviceChange, ProcessChange, StayingBytes};
 pub use config::{Config, DeviceBudget};
 pub use out_of_memory::{FullDevice, Holder, HolderFrame, ObjectPlace, OutOfMemory};
-pub use pause::{PauseAnswer, PauseStats, StayedBytes, TurnStats};
+pub use pause::{ArenaStats, PauseAnswer, PauseStats, StayedBytes, TurnStats};
 pub use stats::{
     Bucket, BytesByTier, CallCount, CopyStats, Counters, DedupStats, DeviceStats, DriverCall, DriverInfo,
     FailOpen, GuardStats, MoveStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,

@@ -28,6 +28,8 @@ pub struct PauseStats {
     pub state: String,
     /// Calls of the program wait for it to be resumed.
     pub is_awaited: bool,
+    /// The driver has taken the rest of the paused process, or is about to (`wmctl pause --deep`).
+    pub is_deep: bool,
     /// Pauses that succeeded, so far.
     pub pauses: u64,
     /// The last pause took so many seconds while calls waited; host memory was made before.
@@ -54,6 +56,22 @@ pub struct PauseStats {
     pub stayed: Vec<StayedBytes>,
     /// Why the last pause failed; null if it did not.
     pub problem: Option<String>,
+    /// Host memory for the next pause.
+    pub arena: ArenaStats,
+}
+
+/// Host memory that lies ready for a pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ArenaStats {
+    /// Bytes that are pinned and unused, copies of an earlier pause included.
+    pub bytes: u64,
+    /// Bytes that it lacked when it was filled last.
+    pub lacking_bytes: u64,
+    /// It is being filled.
+    pub is_filling: bool,
+    /// The host had no room for what it lacks.
+    pub is_full: bool,
 }
 
 impl PauseStats {
@@ -61,6 +79,12 @@ impl PauseStats {
     #[must_use]
     pub fn runs(&self) -> bool {
         matches!(self.state.as_str(), "" | "off" | "running")
+    }
+
+    /// The state in a word.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        if self.is_deep { "deep" } else { self.state.as_str() }
     }
 }
 

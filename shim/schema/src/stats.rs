@@ -58,7 +58,7 @@ impl Stats {
     pub fn halt(&self) -> Option<&str> {
         let for_others = self.turn.as_ref().and_then(TurnStats::halt);
         let pause = self.pause.as_ref().filter(|pause| !pause.runs());
-        for_others.or_else(|| pause.map(|pause| pause.state.as_str()))
+        for_others.or_else(|| pause.map(PauseStats::word))
     }
 }
 

@@ -7,6 +7,8 @@
  *
  *   block MIB    allocates and fills a block         piece        makes memory of its own with cuMemCreate, and fills it
  *   pause resume the calls' answers                  stats        the shim's figures
+ *   prepare      the call's answer                   trim         the call's answer
+ *   empty        gives the pool's unused memory back
  *   touch        another thread fills all with the next word, and waits for the GPU
  *   touched      has it ended?                       join         waits until it has
  *   use I        fills block I again, by a kernel    at I         its address
@@ -34,6 +36,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t words, CUstream stream);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
+CUresult cuDeviceGetDefaultMemPool(void **pool, int device);
+CUresult cuMemPoolTrimTo(void *pool, size_t keep);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
@@ -328,6 +332,14 @@ static int name_in_graph(void)
     return 0;
 }
 
+static int empty_pool(void)
+{
+    void *pool;
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    MUST(cuMemPoolTrimTo(pool, 0));
+    return 0;
+}
+
 static int own(void)
 {
     int answer = wmshim_pause(0);
@@ -365,6 +377,12 @@ static int obey(const char *word, unsigned number)
         return add(make_mapped(), PIECE);
     if (!strcmp(word, "pause"))
         return pause_here();
+    if (!strcmp(word, "prepare"))
+        return wmshim_pause_prepare();
+    if (!strcmp(word, "trim"))
+        return wmshim_trim();
+    if (!strcmp(word, "empty"))
+        return empty_pool();
     if (!strcmp(word, "resume"))
         return wmshim_resume();
     if (!strcmp(word, "touch"))

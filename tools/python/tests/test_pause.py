@@ -16,6 +16,7 @@ const char *wmshim_version(void) { return "0.1.0"; }
 static int is_paused, pauses;
 int wmshim_pause(unsigned milliseconds) { return ++pauses == 3 ? 600 : (is_paused = milliseconds, 0); }
 int wmshim_pause_to(const char *folder, unsigned milliseconds) { return folder[0] == '/' ? (is_paused = 7, 0) : 304; }
+int wmshim_pause_prepare(void) { static int asked; return asked++ ? 2 : 0; }
 int wmshim_resume(void) { is_paused = 0; return 0; }
 int state(void) { return is_paused; }
 """
@@ -43,12 +44,17 @@ try:
     wmshim.pause(to="there")
 except wmshim.AdviceError as error:
     print(error.code, error)
+wmshim.prepare_pause()
+try:
+    wmshim.prepare_pause()
+except wmshim.AdviceError as error:
+    print(error.code, error)
 """
 
 
 class PauseTest(unittest.TestCase):
     def test_a_process_without_the_library_gets_a_clear_error(self):
-        for call in (wmshim.pause, wmshim.resume, wmshim.paused().__enter__):
+        for call in (wmshim.pause, wmshim.prepare_pause, wmshim.resume, wmshim.paused().__enter__):
             self.assertRaisesRegex(wmshim.NotLoaded, "wmshim-run", call)
 
     def test_what_is_no_deadline_is_told_before_it_is_asked_for(self):
@@ -68,6 +74,7 @@ class PauseTest(unittest.TestCase):
         self.assertRegex(lines[3], "600.*NOT_READY.*waits? for the host")
         self.assertEqual(lines[4], "7", done.stdout)
         self.assertRegex(lines[5], "304.*files cannot be written")
+        self.assertRegex(lines[6], "2.*wmshim_pause_prepare.*WMSHIM_HOST_LIMIT")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ The work is done by a library that is loaded in front of NVIDIA's driver. This p
     wmshim.Unified(size)    # memory that the CPU and the GPU use in turn, at one address
     wmshim.access(tensor, "cpu")        # such memory becomes the CPU's, or the GPU's
     wmshim.pause()          # the memory goes to the host until wmshim.resume(); with wmshim.paused(): ...
+    wmshim.prepare_pause()  # host memory for that, ahead of it
     wmshim.limit(40 << 30)  # this process leaves the rest of the device to others; wmshim.limit(None)
     wmshim.trim()           # unused memory goes to the driver
     wmshim.detach()         # new memory is the driver's; wmshim.attach()
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ._errors import AdviceError, DriverError, Error, NotLoaded, OutOfMemoryError, SettingError, TooLate, Unavailable
     from ._library import active, dropin_path, include_path, library_path
     from ._mark import mark
-    from ._pause import pause, paused, resume
+    from ._pause import pause, paused, prepare_pause, resume
     from ._report import Report, report
     from ._settings import enable
     from ._unified import Unified, access
@@ -56,7 +57,7 @@ _PARTS = {
     ),
     "_library": ("active", "dropin_path", "include_path", "library_path"),
     "_mark": ("mark",),
-    "_pause": ("pause", "paused", "resume"),
+    "_pause": ("pause", "paused", "prepare_pause", "resume"),
     "_report": ("Report", "report"),
     "_settings": ("enable",),
     "_unified": ("Unified", "access"),
@@ -91,6 +92,7 @@ __all__ = [
     "mark",
     "pause",
     "paused",
+    "prepare_pause",
     "report",
     "resume",
     "stats",

@@ -52,6 +52,22 @@ def pause(deadline: float = 10.0, to: "Optional[Union[str, os.PathLike[str]]]" =
         raise refusal("wmshim_pause", code, _WHY)
 
 
+def prepare_pause() -> None:
+    """Makes host memory for all that a pause would move, and returns when it is there. Other threads go on meanwhile.
+
+    It stays pinned until :func:`trim`. Raises NotLoaded in a process without wmshim, AdviceError where it cannot be paused, or where the
+    host has no room.
+    """
+    library = _library()
+    if not hasattr(library, "wmshim_pause_prepare"):
+        raise NotLoaded("the libwmshim.so that is loaded is older than this package: install both from one release")
+    call = library.wmshim_pause_prepare
+    call.argtypes, call.restype = [], ctypes.c_int
+    code = call()
+    if code:
+        raise refusal("wmshim_pause_prepare", code, _WHY)
+
+
 def resume() -> None:
     """Brings back what fits, and lets calls go on. What does not fit is read on the host. Does nothing in a process that runs."""
     call = _library().wmshim_resume

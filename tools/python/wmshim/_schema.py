@@ -254,6 +254,15 @@ class Config(TypedDict, total=False):
     devices: List[DeviceBudget]
 
 
+class ArenaStats(TypedDict, total=False):
+    """Host memory that lies ready for a pause."""
+
+    bytes: int
+    lacking_bytes: int
+    is_filling: bool
+    is_full: bool
+
+
 class StayedBytes(TypedDict, total=False):
     """Memory that stays on the device in a pause."""
 
@@ -266,6 +275,7 @@ class PauseStats(TypedDict, total=False):
 
     state: str
     is_awaited: bool
+    is_deep: bool
     pauses: int
     pause_s: float
     resume_s: float
@@ -279,6 +289,7 @@ class PauseStats(TypedDict, total=False):
     stayed_bytes: int
     stayed: List[StayedBytes]
     problem: Optional[str]
+    arena: ArenaStats
 
 
 class PauseAnswer(TypedDict, total=False):

@@ -24,6 +24,7 @@ VARIABLES: Dict[str, str] = {
     "migrate": "WMSHIM_MIGRATE",
     "kept_copies": "WMSHIM_KEPT_COPIES",
     "pause": "WMSHIM_PAUSE",
+    "pause_arena": "WMSHIM_PAUSE_ARENA",
     "share": "WMSHIM_SHARE",
     "torch_allocator": "WMSHIM_TORCH_ALLOCATOR",
     "torch_pieces": "WMSHIM_TORCH_PIECES",
@@ -82,6 +83,7 @@ def enable(
     migrate: Optional[Union[bool, Literal["on", "asked", "off"]]] = None,
     kept_copies: Optional[Union[bool, Literal["auto", "on", "off"]]] = None,
     pause: Optional[Union[bool, Literal["on", "auto", "paused", "off"]]] = None,
+    pause_arena: Optional[str] = None,
     share: Optional[Literal["turns", "off"]] = None,
     torch_allocator: Optional[Literal["auto", "async", "native", "expandable"]] = None,
     torch_pieces: Optional[Literal["keep", "release"]] = None,
@@ -149,6 +151,10 @@ def enable(
         device memory goes to the host and to the driver, and its calls wait until it is resumed (pause.md). Auto: a
         call that finds it paused resumes it. Paused: it is paused from its first call on (`wmctl run --paused`). Calls
         that submit work cost some nanoseconds more.
+    pause_arena (auto, off, or a size with its unit such as 32GiB, or a share of the machine such as 25%; default: off):
+        With `WMSHIM_PAUSE` or `WMSHIM_SHARE`: host memory for a pause is made ahead, while the program runs, and stays
+        pinned. Auto: for all that could leave. A size: up to that, of the process. `WMSHIM_HOST_LIMIT` bounds it
+        (pause.md).
     share (turns, off; default: off): Turns: processes of one user that have this setting take turns at a GPU that is
         too small for all of them. A call whose memory is away waits, and the process that launched least recently is
         paused for it, as far as room is needed (pause.md). Calls that submit work cost some nanoseconds more.

@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wm_abi::{CUresult, CUstream};
 
 use crate::cancel::Uncancelled;
+use crate::checkpoint::Begun;
 use crate::ending::Inside;
 use crate::exclusion::Turn;
 use crate::{callback, fail, state};
@@ -50,6 +51,7 @@ pub(crate) fn enter(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult
 /// Runs the body of a function that may be called before `cuInit`.
 pub(crate) fn enter_early(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult {
     let _whole = Uncancelled::begin();
+    let _begun = Begun::begin(call.index);
     let _inside = Inside::enter(call.index);
     let _turn = Turn::begin(call.index);
     let guarded = AssertUnwindSafe(|| fail::strike(call.index).and_then(|()| body(&call)));

@@ -12,6 +12,7 @@
 //! | memory: its storage, its address, its access rights | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
+//! | checkpoints by other processes | `checkpoint` |
 //! | checks for missing order | `races` `footprint` |
 //!
 //! Files named `*_api` hold the `exports!` tables of an area; the file without that ending has the
@@ -30,7 +31,9 @@ pub mod exports {
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
     pub use crate::{array::*, array_copy::*, graph_copy::*, graph_form::*, graph_memory::*};
-    pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
+    pub use crate::{
+        capture::*, checkpoint::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*,
+    };
     pub use crate::{green::*, texture::*};
     pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }
@@ -42,6 +45,7 @@ mod batch;
 mod callback;
 mod cancel;
 mod capture;
+mod checkpoint;
 mod context;
 mod context_api;
 mod copy;

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) host_making: Option<f64>,
     /// The file in which processes that compete for memory count their bytes.
     pub(crate) shared: Option<std::path::PathBuf>,
+    /// The folder in which processes are found that others may checkpoint.
+    pub(crate) checkpoints: Option<std::path::PathBuf>,
     /// Speed of each device's link to the host, in bytes a second and direction. `None`: no limit.
     pub(crate) pcie: Option<f64>,
     /// Speed between two devices, in bytes a second and direction.
@@ -103,6 +105,7 @@ impl Settings {
                 speed(text).map(Some)
             }),
             shared: get("SIMCUDA_SHARED").filter(|path| !path.is_empty()).map(Into::into),
+            checkpoints: get("SIMCUDA_CHECKPOINTS").filter(|path| !path.is_empty()).map(Into::into),
             pcie: links.0,
             nvlink: links.1,
             seed: value(&get, &warn, "SIMCUDA_SEED", "a number", None, |text| text.parse().ok().map(Some)),

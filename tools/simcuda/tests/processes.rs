@@ -56,6 +56,61 @@ fn a_child_that_comes_before_init_works() {
     start(&[]);
 }
 
+/// Hazard (vacuous test): a process that is locked goes on, or a step is taken out of order.
+#[test]
+fn a_process_that_is_locked_makes_no_call_and_the_states_follow_each_other() {
+    let folder = std::env::temp_dir().join(format!("simcuda-checkpoints-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let place = folder.to_str().expect("a readable path");
+    let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+    let child = in_child(|| {
+        start(&[("SIMCUDA_CHECKPOINTS", place)]);
+        let mut theirs = theirs;
+        let mut word = [0];
+        // Each byte that comes is answered after a call.
+        while theirs.read_exact(&mut word).is_ok() && word[0] != 0 {
+            ok!(cuCtxSynchronize());
+            theirs.write_all(&word).expect("the parent listens");
+        }
+        0
+    });
+    start(&[("SIMCUDA_CHECKPOINTS", place)]);
+    let answered = |ours: &mut UnixStream| {
+        let mut word = [0];
+        ours.read_exact(&mut word).is_ok()
+    };
+    let state = || {
+        let mut state = 9;
+        ok!(cuCheckpointProcessGetState(child, &raw mut state));
+        state
+    };
+    ours.write_all(&[1]).expect("the child listens");
+    assert!(answered(&mut ours), "it has a driver now");
+    let null = std::ptr::null_mut();
+    fails!(ILLEGAL_STATE, cuCheckpointProcessCheckpoint(child, null));
+    fails!(ILLEGAL_STATE, cuCheckpointProcessUnlock(child, null));
+    fails!(INVALID_VALUE, cuCheckpointProcessLock(-1, null));
+    ok!(cuCheckpointProcessLock(child, null));
+    fails!(ILLEGAL_STATE, cuCheckpointProcessLock(child, null));
+    fails!(ILLEGAL_STATE, cuCheckpointProcessRestore(child, null));
+    ok!(cuCheckpointProcessCheckpoint(child, null));
+    assert_eq!(state(), CU_PROCESS_STATE_CHECKPOINTED);
+    ours.write_all(&[1]).expect("the child listens");
+    // What does not come cannot be waited for; the call takes microseconds where it is made.
+    ours.set_read_timeout(Some(std::time::Duration::from_millis(200))).expect("a limit");
+    assert!(!answered(&mut ours), "its call waits");
+    ours.set_read_timeout(None).expect("no limit");
+    fails!(ILLEGAL_STATE, cuCheckpointProcessUnlock(child, null));
+    ok!(cuCheckpointProcessRestore(child, null));
+    ok!(cuCheckpointProcessUnlock(child, null));
+    assert_eq!(state(), CU_PROCESS_STATE_RUNNING);
+    assert!(answered(&mut ours), "its call goes on");
+    ours.write_all(&[0]).expect("the child listens");
+    assert_eq!(status_of(child), 0);
+    fails!(INVALID_VALUE, cuCheckpointProcessLock(child, null));
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+}
+
 /// Sends one descriptor with one byte.
 fn send_descriptor(socket: &UnixStream, descriptor: i32) {
     pass_descriptor(socket, Some(descriptor));

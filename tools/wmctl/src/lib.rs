@@ -20,6 +20,7 @@ mod clean;
 mod client;
 mod code;
 mod dedup;
+mod deep;
 mod diff;
 mod doctor;
 mod export;

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use wm_schema::{PauseAnswer, PauseStats};
 
 use crate::client::{self, Endpoint};
+use crate::deep::DeepDriver;
 use crate::human::{self, bytes, word};
 use crate::programs::{self, Finder};
 use crate::{output, stats};
@@ -32,6 +33,12 @@ pub(crate) struct PauseArguments {
     /// Where its memory goes: `host`, or a folder for files that have no names
     #[arg(long, value_name = "host|DIR", default_value = "host")]
     to: PausePlace,
+    /// Have the driver take the rest too, contexts and code (driver 570 or newer)
+    #[arg(long)]
+    deep: bool,
+    /// Make host memory for its device memory now, while it runs, so that a later pause is fast
+    #[arg(long, conflicts_with_all = ["to", "deadline", "deep"])]
+    prepare: bool,
     /// How long calls and work that are under way may take to end [default: 10]
     #[arg(long, value_name = "SECONDS", value_parser = stats::interval)]
     deadline: Option<Duration>,
@@ -79,6 +86,8 @@ impl FromStr for PausePlace {
 enum RequestedState {
     Paused,
     Running,
+    /// It runs, and host memory for a pause lies ready.
+    Prepared,
 }
 
 /// What was said of a program on its way.
@@ -122,6 +131,11 @@ struct AskedProcess {
 /// # Errors
 /// No such program. One that refuses is said, and the code is 1.
 pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
+    if arguments.prepare {
+        return arguments.program.ask(&json!({ "request": "pause_prepare" }), RequestedState::Prepared, None);
+    }
+    // Before anything is paused: it may be too old.
+    let driver = arguments.deep.then(DeepDriver::open).transpose()?;
     let mut request = json!({ "request": "pause" });
     if let PausePlace::Folder(folder) = &arguments.to {
         request["to"] = json!(folder.to_str().context("the folder's name is no text")?);
@@ -129,7 +143,7 @@ pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
     if let Some(deadline) = arguments.deadline {
         request["deadline_s"] = json!(deadline.as_secs_f64());
     }
-    arguments.program.ask(&request, RequestedState::Paused)
+    arguments.program.ask(&request, RequestedState::Paused, driver.as_ref())
 }
 
 /// Resumes programs, and waits until they run.
@@ -137,14 +151,15 @@ pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
 /// # Errors
 /// No such program. One that does not answer is said, and the code is 1.
 pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode> {
-    arguments.program.ask(&json!({ "request": "resume" }), RequestedState::Running)
+    arguments.program.ask(&json!({ "request": "resume" }), RequestedState::Running, None)
 }
 
 impl NamedPrograms {
-    fn ask(&self, request: &Value, goal: RequestedState) -> Result<ExitCode> {
+    /// `driver`: takes what the library cannot move.
+    fn ask(&self, request: &Value, goal: RequestedState, driver: Option<&DeepDriver>) -> Result<ExitCode> {
         let endpoints = self.endpoints()?;
         let asked: Vec<AskedProcess> = thread::scope(|scope| {
-            let asks = |endpoint| scope.spawn(move || AskedProcess::ask(endpoint, request, goal));
+            let asks = |endpoint| scope.spawn(move || AskedProcess::ask(endpoint, request, goal, driver));
             let threads: Vec<_> = endpoints.iter().map(asks).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
@@ -182,19 +197,32 @@ impl NamedPrograms {
 }
 
 impl AskedProcess {
-    fn ask(endpoint: &Endpoint, request: &Value, goal: RequestedState) -> Self {
+    fn ask(endpoint: &Endpoint, request: &Value, goal: RequestedState, driver: Option<&DeepDriver>) -> Self {
         let before = state(endpoint, &json!({ "request": "pause_state" }));
-        let was_there = before.is_ok_and(|before| goal.is_reached(&before.pause));
-        let mut answer = state(endpoint, request);
+        let restored = if goal == RequestedState::Running { restored(endpoint, &before) } else { Ok(()) };
+        let is_there = |pause: &PauseStats| goal.is_reached(pause) && (driver.is_none() || pause.is_deep);
+        let was_there = before.is_ok_and(|before| is_there(&before.pause));
+        let mut answer = restored.and_then(|()| state(endpoint, request));
+        let problem = answer.as_ref().ok().and_then(|told| told.pause.problem.clone());
         let mut progress = ShownProgress::default();
         while let Ok(told) = &answer
-            && matches!(told.pause.state.as_str(), "pausing" | "resuming")
+            && goal.is_awaited(&told.pause)
         {
             progress.show(endpoint.pid, &told.pause);
             thread::sleep(LOOK);
             answer = state(endpoint, &json!({ "request": "pause_state" }));
         }
         progress.end();
+        if let (Some(driver), Ok(told)) = (driver, &answer)
+            && goal.is_reached(&told.pause)
+            && !told.pause.is_deep
+        {
+            answer = driver.take(endpoint);
+        }
+        if let (RequestedState::Prepared, Ok(told)) = (goal, &mut answer) {
+            // That of an earlier pause is none of this request.
+            told.pause.problem = problem;
+        }
         Self { pid: endpoint.pid, was_there, answer }
     }
 
@@ -202,6 +230,10 @@ impl AskedProcess {
         match &self.answer {
             Err(error) => Some(format!("{error:#}")),
             Ok(answer) if goal.is_reached(&answer.pause) => None,
+            Ok(PauseAnswer { pause, .. }) if goal == RequestedState::Prepared => {
+                let full = || "the host has no room for all of it (WMSHIM_HOST_LIMIT)".to_owned();
+                Some(pause.problem.clone().unwrap_or_else(full))
+            }
             Ok(PauseAnswer { pause, .. }) => {
                 let state = || format!("it is {} now: another client has asked for that", word(&pause.state));
                 Some(pause.problem.clone().unwrap_or_else(state))
@@ -224,11 +256,14 @@ impl AskedProcess {
     fn text(&self, goal: RequestedState) -> String {
         let Ok(PauseAnswer { pause, .. }) = &self.answer else { return String::new() };
         match (goal, self.was_there) {
-            (RequestedState::Paused, true) => format!("process {} is paused already\n", self.pid),
+            (RequestedState::Paused, true) => {
+                format!("process {} is {} already\n", self.pid, word(pause.word()))
+            }
             (RequestedState::Running, true) => format!("process {} runs\n", self.pid),
             (RequestedState::Paused, false) => {
-                format!("process {} is paused: {}", self.pid, stats::paused(pause))
+                format!("process {} is {}: {}", self.pid, word(pause.word()), stats::paused(pause))
             }
+            (RequestedState::Prepared, _) => format!("process {}: {}", self.pid, stats::arena(&pause.arena)),
             (RequestedState::Running, false) => format!("process {} runs: {}", self.pid, resumed(pause)),
         }
     }
@@ -239,6 +274,32 @@ impl RequestedState {
         match self {
             Self::Paused => pause.state == "paused",
             Self::Running => pause.state == "running",
+            Self::Prepared => {
+                let is_refused = pause.state == "off" || pause.problem.is_some();
+                !is_refused && !pause.arena.is_filling && !pause.arena.is_full
+            }
+        }
+    }
+
+    /// Is the program on its way there?
+    fn is_awaited(self, pause: &PauseStats) -> bool {
+        match self {
+            Self::Paused | Self::Running => matches!(pause.state.as_str(), "pausing" | "resuming"),
+            Self::Prepared => pause.arena.is_filling,
+        }
+    }
+}
+
+/// The driver gives a process back what it has taken. One that does not answer may wait for that.
+fn restored(endpoint: &Endpoint, before: &Result<PauseAnswer>) -> Result<()> {
+    let give_back = || DeepDriver::open()?.give_back(endpoint);
+    match before {
+        Ok(told) if !told.pause.is_deep => Ok(()),
+        Ok(_) => give_back(),
+        Err(_) => {
+            // If it was something else, the answer to the request says so.
+            let _given = give_back();
+            Ok(())
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::programs::{self, FigurePlace, FoundPrograms, Program, ToldFigures};
 use crate::{human, output, screen};
 use asked::AskedProgram;
 pub(crate) use asked::refusal;
-pub(crate) use render::paused;
+pub(crate) use render::{arena, paused};
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]

@@ -120,6 +120,11 @@ impl<G: Gpu> Manager<G> {
         self.lock().pool.keep_elsewhere.hold();
     }
 
+    /// It goes again once it was not used for long.
+    pub fn let_go_elsewhere(&self) {
+        self.lock().pool.keep_elsewhere.let_go();
+    }
+
     /// Bytes of the device that blocks could have: idle memory of blocks, and memory that may still
     /// be made within the user's limit. Pieces count against the limit, and their idle memory is
     /// not for blocks. 0 where the driver does not tell.

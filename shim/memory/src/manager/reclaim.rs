@@ -21,8 +21,11 @@ use crate::vocabulary::settings::Rules;
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the
     /// bytes given back. Asks how far streams have come, and waits for none: memory that may
-    /// still be touched stays.
+    /// still be touched stays, and so does memory of other tiers that is [held](Self::hold_elsewhere).
     pub fn trim(&self, keep: u64) -> u64 {
+        if self.lock().pool.keep_elsewhere.holds() {
+            return self.give_back(Some(Tier::Device), |state| state.held_but_kept().saturating_sub(keep));
+        }
         self.give_back(None, |state| state.holdings.held().total().saturating_sub(keep))
     }
 
@@ -192,6 +195,12 @@ impl State {
             idle if !self.limits.keeps_idle => idle,
             idle => self.pool.keep_elsewhere.excess(idle, used, now),
         }
+    }
+
+    /// Bytes that are held, less the idle ones of other tiers.
+    fn held_but_kept(&self) -> u64 {
+        let idle = self.holdings.ledger.handles().idle_bytes().elsewhere();
+        self.holdings.held().total().saturating_sub(idle)
     }
 
     pub(super) fn idle_on_device(&self) -> u64 {

@@ -12,7 +12,7 @@ use wm_driver::{Gpu, Handle, Tier};
 use super::Manager;
 use super::swap::WINDOW;
 use crate::state::swap::way;
-use crate::vocabulary::moves::{MoveRefusal, RangeMove, SpareLack, SpareSource};
+use crate::vocabulary::moves::{MadeAhead, MoveRefusal, RangeMove, SpareLack, SpareSource};
 use crate::vocabulary::plan::{Build, ExtentPart, Undo};
 
 impl<G: Gpu> Manager<G> {
@@ -44,16 +44,31 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Makes memory of the host ahead of moves out, as long as the caller `goes_on`: as many
-    /// handles of each size as the ranges have on the device, less those that lie idle. Where no
-    /// more can be made, the moves find that out.
-    pub fn make_spares_ahead(&self, ranges: &[Range<u64>], goes_on: impl Fn() -> bool) {
-        for (bytes, wanted) in self.sizes_on_device(ranges) {
+    /// handles of each size as the ranges have on the device, less those that lie idle. `goes_on`
+    /// is asked before each one, with its bytes.
+    pub fn make_spares_ahead(&self, ranges: &[Range<u64>], goes_on: impl Fn(u64) -> bool) -> MadeAhead {
+        let lacks = self.sizes_on_device(ranges).into_iter().map(|(bytes, wanted)| {
             let idle = self.count_idle(Tier::Host, bytes);
-            let lacking = wanted.saturating_sub(idle);
-            if (0..lacking).any(|_| !goes_on() || self.make_spare(Tier::Host, bytes).is_err()) {
-                return;
+            (bytes, wanted.saturating_sub(idle))
+        });
+        let lacks: Vec<(u64, usize)> = lacks.collect();
+        let lacking = lacks.iter().map(|(bytes, count)| bytes * *count as u64).sum();
+        let mut made = MadeAhead { lacking, is_full: false };
+        let before = made.lacking;
+        for bytes in lacks.into_iter().flat_map(|(bytes, count)| (0..count).map(move |_| bytes)) {
+            if !goes_on(bytes) {
+                break;
             }
+            if self.make_spare(Tier::Host, bytes).is_err() {
+                made.is_full = true;
+                break;
+            }
+            made.lacking -= bytes;
         }
+        if made.lacking < before {
+            self.show();
+        }
+        made
     }
 
     /// How many handles of each size some ranges have on the device. They are in order.

@@ -117,6 +117,16 @@ impl KeepElsewhere {
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
+
+    /// It goes again once it was not used for long.
+    pub(crate) fn let_go(&mut self) {
+        self.holds = false;
+    }
+
+    /// Does it stay?
+    pub(crate) fn holds(&self) -> bool {
+        self.holds
+    }
 }
 
 #[cfg(test)]

@@ -88,6 +88,15 @@ pub struct SpareLack {
     pub(crate) bytes: u64,
 }
 
+/// Memory that was made ahead of moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MadeAhead {
+    /// Bytes that are lacking still.
+    pub lacking: u64,
+    /// No more can be made.
+    pub is_full: bool,
+}
+
 /// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {

@@ -45,6 +45,7 @@ pub(super) fn attach() -> schema::ProcessChange {
     }
     registry::all().for_each(|manager| manager.keep_idle(true));
     PROCESS.moves.resume(settings::load());
+    PROCESS.pauses.set_arena_again();
     process::set_detached(false);
     black_box::set_detached(false);
     let ended = PROCESS.sharing.end_reason().filter(|why| *why == WHY);
@@ -61,6 +62,7 @@ fn turn_off() {
     process::set_detached(true);
     black_box::set_detached(true);
     PROCESS.moves.rest();
+    PROCESS.pauses.let_arena_go();
 }
 
 /// Blocks come to the device as far as there is room; the rest of its memory is the driver's.

@@ -45,10 +45,13 @@ fn step(manager: &'static Manager<Device>, until: Instant, caller: StepCaller) -
     end
 }
 
-/// Gives all unused memory of the devices to the driver.
+/// Gives all unused memory to the driver, that of the host too. What was made ahead of a pause is
+/// not made again by itself.
 pub(super) fn trim() -> schema::ProcessChange {
+    PROCESS.pauses.let_arena_go();
     answer(|manager, limit| {
         let given = physical::give_back(manager, u64::MAX);
+        manager.give_back_elsewhere();
         of_device(manager, limit, &StepEnd { given, ..StepEnd::default() })
     })
 }

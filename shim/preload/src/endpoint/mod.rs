@@ -73,6 +73,12 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn config(&self) -> serde_json::Value;
     /// The process is to be paused: its state, at once.
     fn pause(&self, pause: PauseRequest) -> serde_json::Value;
+    /// Host memory for a pause is to be made ahead: its state, at once.
+    fn pause_prepare(&self) -> serde_json::Value;
+    /// The driver is about to take the rest of the paused process: its state.
+    fn pause_deep(&self) -> serde_json::Value;
+    /// The driver has given it back: its state.
+    fn pause_restored(&self) -> serde_json::Value;
     /// The same for the end of a pause.
     fn resume(&self) -> serde_json::Value;
     /// Whether the process is paused.

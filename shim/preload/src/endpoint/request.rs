@@ -21,13 +21,16 @@ const ANSWER_LIMIT: usize = 8 << 20;
 /// Longest deadline that a client may give for a pause.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-const REQUESTS: [(&str, EndpointRequest); 8] = [
+const REQUESTS: [(&str, EndpointRequest); 11] = [
     ("stats", EndpointRequest::Stats),
     ("blocks", EndpointRequest::Blocks),
     ("config", EndpointRequest::Config),
     ("dump", EndpointRequest::Dump),
     ("final", EndpointRequest::Final),
     ("pause", EndpointRequest::Pause(PauseRequest { deadline: None, folder: None })),
+    ("pause_prepare", EndpointRequest::PausePrepare),
+    ("pause_deep", EndpointRequest::PauseDeep),
+    ("pause_restored", EndpointRequest::PauseRestored),
     ("resume", EndpointRequest::Resume),
     ("pause_state", EndpointRequest::PauseState),
 ];
@@ -40,6 +43,9 @@ pub(super) enum EndpointRequest {
     Dump,
     Final,
     Pause(PauseRequest),
+    PausePrepare,
+    PauseDeep,
+    PauseRestored,
     Resume,
     PauseState,
 }
@@ -165,6 +171,9 @@ fn guarded(request: EndpointRequest, source: &dyn Source, dumps: &mut Dumps) -> 
         EndpointRequest::Blocks => Ok(source.blocks()),
         EndpointRequest::Config => Ok(source.config()),
         EndpointRequest::Pause(pause) => Ok(source.pause(pause)),
+        EndpointRequest::PausePrepare => Ok(source.pause_prepare()),
+        EndpointRequest::PauseDeep => Ok(source.pause_deep()),
+        EndpointRequest::PauseRestored => Ok(source.pause_restored()),
         EndpointRequest::Resume => Ok(source.resume()),
         EndpointRequest::PauseState => Ok(source.pause_state()),
         EndpointRequest::Dump => {

@@ -25,7 +25,7 @@ use crate::registry::{self, Callbacks};
 use crate::settings::Settings;
 use crate::subsystems::PROCESS;
 use crate::turns::Turns;
-use crate::{guard, settings, shortage};
+use crate::{black_box, guard, settings, shortage};
 
 static INSTALLED: Once = Once::new();
 
@@ -147,6 +147,13 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
             take: |context, chunks| PROCESS.moves.fingerprints(context, chunks),
         },
         knows_contexts: || GATE.is_on(),
+        on_change: || {
+            black_box::sample();
+            PROCESS.pauses.memory_changed(|| {
+                Pauses::follow(PROCESS.paused_parts());
+                None
+            });
+        },
         on_create: || {
             PROCESS.torch.announce();
             Turns::begin(PROCESS.turn_parts());

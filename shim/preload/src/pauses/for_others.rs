@@ -40,7 +40,7 @@ impl Pauses {
         TurnState {
             phase: book.course.phase,
             is_for_others: book.is_for_others,
-            is_working: book.course.is_working,
+            is_working: book.course.is_under_way(),
             has_rest: book.course.has_rest,
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn prepare(moves: &Migrations, shares: &[(CUdevice, u64)]) {
         let leavers = leavers(moves, manager);
         let first = &leavers[..plan::count_for(leavers.iter().map(|(bytes, _)| *bytes), *bytes)];
         let blocks: Vec<MovableBlock> = first.iter().map(|(_, block)| block.clone()).collect();
-        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+        manager.make_spares_ahead(&plan::leaving(&blocks), |_| !process::exiting());
     }
 }
 

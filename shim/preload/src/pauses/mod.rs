@@ -15,34 +15,38 @@
 //! * At exit the gate opens without a wait. Where memory is in files, the first call that needs it
 //!   brings it back. A forked child passes the gate anyway.
 
+mod arena;
+mod deep;
 mod devices;
 mod files;
 mod filing;
+mod filling;
 mod for_others;
 mod from_files;
 mod giving_way;
 mod outcome;
 mod plan;
+mod steps;
 mod work;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_driver::lock;
-use wm_driver::thread::{self, KernelThread};
-use wm_schema::PauseStats;
+use wm_driver::thread::KernelThread;
+use wm_schema::{ArenaStats, PauseStats};
 
 use crate::black_box;
 use crate::gate::GATE;
 use crate::moves::Migrations;
-use crate::process::{self, preserve_errno};
+use crate::process;
 use crate::settings::{Pause, Settings};
+use arena::Arena;
 pub(crate) use files::FileFailure;
 use files::{FileProgress, StoredPause};
-use outcome::{LeftBlocks, PauseExtent, Paused, Pausing, Resumed, merged};
+use outcome::{LeftBlocks, PauseExtent, Pausing};
 pub(crate) use outcome::{PauseError, TurnEvents, TurnState};
 use plan::{Course, PauseGoal, PauseStep};
 pub(crate) use plan::{DEADLINE, PausePhase};
@@ -63,12 +67,16 @@ pub(crate) struct Pauses {
     holds_files: AtomicBool,
     /// A step writes files or reads them.
     is_filing: AtomicBool,
+    /// Calls of the driver wait: see [`deep`].
+    is_deep: AtomicBool,
     progress: FileProgress,
     book: Mutex<PauseBook>,
     /// A step has ended.
     changed: Condvar,
     /// For pauses for other processes.
     events: OnceLock<TurnEvents>,
+    /// Host memory that is made ahead.
+    arena: Arena,
 }
 
 /// The course of the process, and the outcome of its last steps.
@@ -87,6 +95,8 @@ struct PauseBook {
     is_for_others: bool,
     /// Blocks that left the device in the last pause and have not come back.
     left: Vec<LeftBlocks>,
+    /// Host memory is to be made for all that could leave, whatever the setting says.
+    prepares: bool,
     figures: PauseStats,
     failure: Option<PauseError>,
 }
@@ -103,6 +113,7 @@ impl Pauses {
         let figures = PauseStats {
             state: String::new(),
             is_awaited: false,
+            is_deep: false,
             pauses: 0,
             pause_s: 0.0,
             resume_s: 0.0,
@@ -116,6 +127,7 @@ impl Pauses {
             stayed_bytes: 0,
             stayed: Vec::new(),
             problem: None,
+            arena: ArenaStats { bytes: 0, lacking_bytes: 0, is_filling: false, is_full: false },
         };
         let course = Course {
             phase: PausePhase::Running,
@@ -125,6 +137,8 @@ impl Pauses {
             wants_rest: false,
             wants_more: false,
             leaves_more: false,
+            wants_arena: false,
+            fills_arena: false,
         };
         let book = PauseBook {
             course,
@@ -135,6 +149,7 @@ impl Pauses {
             extent: PauseExtent::All,
             is_for_others: false,
             left: Vec::new(),
+            prepares: false,
             figures,
             failure: None,
         };
@@ -143,10 +158,12 @@ impl Pauses {
             is_auto: AtomicBool::new(false),
             holds_files: AtomicBool::new(false),
             is_filing: AtomicBool::new(false),
+            is_deep: AtomicBool::new(false),
             progress: FileProgress::new(),
             book: Mutex::new(book),
             changed: Condvar::new(),
             events: OnceLock::new(),
+            arena: Arena::new(),
         }
     }
 
@@ -158,6 +175,7 @@ impl Pauses {
         }
         self.is_auto.store(settings.pause == Pause::Auto, Relaxed);
         self.is_on.store(true, Relaxed);
+        self.arena.choose(settings.pause_arena);
         GATE.tell_of_arrivals(arrived);
         let mut book = self.lock();
         if settings.pause == Pause::Paused {
@@ -216,13 +234,13 @@ impl Pauses {
         parts.ask(|book| book.course.ask(PauseGoal::Running))
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no pause and no resume is under way.
     ///
     /// # Errors
     /// Why the last pause failed.
     pub(crate) fn wait(&self) -> Result<(), PauseError> {
         let mut book = self.lock();
-        while book.course.is_working {
+        while book.course.is_under_way() {
             book = self.changed.wait(book).unwrap_or_else(PoisonError::into_inner);
         }
         book.failure.map_or(Ok(()), Err)
@@ -232,6 +250,9 @@ impl Pauses {
     pub(crate) fn arrived(parts: PausedParts) {
         if process::exiting() {
             return parts.resume_at_exit();
+        }
+        if parts.pauses.is_deep() {
+            return;
         }
         let book = parts.pauses.lock();
         let (asker, is_for_others) = (book.asker, book.is_for_others);
@@ -248,6 +269,7 @@ impl Pauses {
     /// The figures for statistics; `None`: the process cannot be paused.
     pub(crate) fn figures(&self) -> Option<PauseStats> {
         self.is_on().then(|| {
+            let ready = arena::ready_bytes();
             let book = self.lock();
             let [done_bytes, whole_bytes] =
                 if self.is_filing.load(SeqCst) { self.progress.read() } else { [0; 2] };
@@ -256,7 +278,9 @@ impl Pauses {
                 whole_bytes,
                 state: book.course.text().to_owned(),
                 is_awaited: book.course.phase == PausePhase::Paused && GATE.is_awaited(),
+                is_deep: self.is_deep(),
                 problem: book.failure.map(|failure| failure.to_string()),
+                arena: book.arena(ready),
                 ..book.figures.clone()
             }
         })
@@ -319,149 +343,15 @@ impl PauseBook {
         self.stored.is_some() || self.course.goal == PauseGoal::Paused && !self.is_for_others
     }
 
+    /// The figures of host memory that is made ahead. `ready`: its bytes now.
+    fn arena(&self, ready: u64) -> ArenaStats {
+        let is_filling = self.course.is_filling();
+        ArenaStats { bytes: ready, is_filling, ..self.figures.arena.clone() }
+    }
+
     /// Shows the phase in the black box.
     fn show(&self) {
         let figures = &self.figures;
         black_box::show_pause(self.course.shown() as u64 + 1, [figures.out_bytes, figures.stayed_bytes]);
-    }
-}
-
-impl PausedParts {
-    /// `note` says whether a thread is to be started.
-    fn ask(self, note: impl FnOnce(&mut PauseBook) -> bool) -> Result<(), PauseError> {
-        if !self.pauses.is_on() {
-            return Err(PauseError::Off);
-        }
-        if process::forked() || process::exiting() {
-            return Err(PauseError::Exiting);
-        }
-        let mut book = self.pauses.lock();
-        if !note(&mut book) {
-            return Ok(());
-        }
-        drop(book);
-        let started = preserve_errno(|| thread::spawn(c"wmshim-pause", STACK, move || self.work()));
-        started.map_err(|error| self.without_thread(&error))
-    }
-
-    /// A resume opens the gate here: memory stays on the host, where the GPU reads it.
-    fn without_thread(self, error: &std::io::Error) -> PauseError {
-        log::warn!("no thread to pause or resume the process: {error}");
-        let mut book = self.pauses.lock();
-        if (book.course.phase, book.course.goal) == (PausePhase::Paused, PauseGoal::Running) {
-            let _resume = book.course.next();
-            book.course.ended(true);
-            GATE.open_kept();
-        }
-        book.course.give_up();
-        book.show();
-        self.pauses.changed.notify_all();
-        PauseError::NoThread
-    }
-
-    fn work(self) {
-        loop {
-            let (step, pausing) = self.pauses.next();
-            let made = catch_unwind(AssertUnwindSafe(|| match step {
-                PauseStep::Pause => self.pause_now(pausing),
-                PauseStep::Resume if pausing.stored.is_some() => self.resume_files(pausing),
-                PauseStep::Resume => {
-                    self.resume_now(|| work::resume(self.moves, &pausing.left, self.pauses.events()));
-                }
-                PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
-                PauseStep::LeaveMore => self.leave_more(pausing),
-                PauseStep::End => {}
-            }));
-            match (made, step) {
-                (Ok(()), PauseStep::End) => return,
-                (Ok(()), _) => {}
-                (Err(_), _) => self.after_panic(),
-            }
-        }
-    }
-
-    /// A bug of ours. The gate opened as the panic passed it: the program goes on, and memory is
-    /// where it is. Where memory is in files the gate stays closed.
-    fn after_panic(self) {
-        log::warn!("a pause or a resume panicked; the program goes on");
-        self.pauses.ended(|book| {
-            book.failure = Some(PauseError::Panicked);
-            GATE.is_kept() == (book.course.phase == PausePhase::Pausing)
-        });
-    }
-
-    fn pause_now(self, pausing: Pausing) {
-        let done = work::pause(self.moves, &pausing, self.pauses.events(), &self.pauses.progress);
-        self.has_paused(done, pausing.left);
-        // A call that came before the gate was kept closed has not seen that it is.
-        let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
-        if GATE.is_kept() && is_auto() && GATE.is_awaited() {
-            self.pauses.lock().course.ask(PauseGoal::Running);
-        }
-    }
-
-    fn leave_more(self, pausing: Pausing) {
-        if pausing.stored.is_some() {
-            // All of it lies in files.
-            return self.pauses.ended(|_| true);
-        }
-        let events = self.pauses.events();
-        let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
-        self.has_paused(done, pausing.left);
-    }
-
-    /// `left`: what an earlier resume left on the host, or what has left before.
-    fn has_paused(self, done: Result<Paused, PauseError>, left: Vec<LeftBlocks>) {
-        match &done {
-            Ok(paused) => {
-                let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
-                log::info!("paused: {out} MiB left in {:.1?}, {stayed} MiB stay", paused.took);
-                let place = if paused.stored.is_some() { "files" } else { "the host" };
-                black_box::mark(&format!("paused: {out} MiB to {place}"));
-            }
-            Err(failure) => log::info!("not paused: {failure}"),
-        }
-        self.pauses.ended(|book| match done {
-            Ok(paused) => {
-                paused.note(&mut book.figures);
-                self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
-                book.stored = paused.stored;
-                book.left = merged(paused.left.into_iter().chain(left).collect());
-                true
-            }
-            Err(failure) => {
-                book.left = left;
-                book.failure = Some(failure);
-                book.asker = None;
-                book.is_for_others &= book.course.phase == PausePhase::Paused;
-                false
-            }
-        });
-    }
-
-    fn resume_now(self, resume: impl FnOnce() -> Resumed) {
-        let begin = Instant::now();
-        let resumed = resume();
-        self.resumed(begin, resumed);
-    }
-
-    fn resumed(self, begin: Instant, resumed: Resumed) {
-        let [came, rest] = [resumed.came, resumed.rest].map(|bytes| bytes >> 20);
-        log::info!("resumed: {came} MiB to the device in {:.1?}, {rest} MiB on the host", begin.elapsed());
-        black_box::mark(&format!("resumed: {rest} MiB on the host"));
-        self.pauses.ended(|book| {
-            self.pauses.holds_files.store(false, SeqCst);
-            if book.stored.take().is_some() {
-                book.failure = None;
-            }
-            book.figures.resume_s = begin.elapsed().as_secs_f64();
-            (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
-            book.asker = None;
-            // It may have been asked to give way meanwhile.
-            book.is_for_others &= book.course.goal == PauseGoal::Paused;
-            book.course.has_rest = !resumed.left.is_empty();
-            book.left = resumed.left;
-            true
-        });
     }
 }

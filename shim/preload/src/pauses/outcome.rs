@@ -75,6 +75,14 @@ pub(crate) enum PauseError {
     Busy,
     #[error("memory stays where it is: {0}")]
     Pinned(&'static str),
+    #[error("the process is detached: `wmctl attach` first")]
+    Detached,
+    #[error("the process is not paused")]
+    NotPaused,
+    #[error("it takes turns or shares memory with other processes, which it has to answer")]
+    Beside,
+    #[error("the driver has taken the rest of the process: `wmctl resume` gives it back")]
+    Deep,
     #[error("a capture is under way")]
     Captured,
     #[error("WMSHIM_OVERFLOW does not allow memory of the host")]
@@ -184,6 +192,12 @@ pub(super) fn movable(
         (block.tiers.device, MovableBlock { id: block.id, range, last_use })
     });
     movable.collect()
+}
+
+/// Blocks that leave a device in a pause.
+pub(super) fn blocks_that_leave(moves: &Migrations, manager: &Manager<Device>) -> Vec<MovableBlock> {
+    let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+    blocks.into_iter().map(|(_, block)| block).collect()
 }
 
 /// Blocks of one device in one place.

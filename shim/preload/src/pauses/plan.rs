@@ -79,6 +79,8 @@ pub(crate) enum PauseStep {
     Refill,
     /// More leaves a process that is paused.
     LeaveMore,
+    /// Host memory is made ahead of the next pause.
+    FillArena,
     /// What was asked for is so.
     End,
 }
@@ -99,6 +101,10 @@ pub(crate) struct Course {
     pub(crate) wants_more: bool,
     /// And it does.
     pub(crate) leaves_more: bool,
+    /// Host memory is to be made ahead of the next pause, while the process runs.
+    pub(crate) wants_arena: bool,
+    /// And it is.
+    pub(crate) fills_arena: bool,
 }
 
 impl Course {
@@ -140,9 +146,32 @@ impl Course {
         self.ask(PauseGoal::Paused) || self.wants_more && !std::mem::replace(&mut self.is_working, true)
     }
 
+    /// The same for host memory that is made ahead. Of a paused process it is made after the
+    /// resume.
+    pub(crate) fn ask_arena(&mut self) -> bool {
+        self.wants_arena = true;
+        self.phase == PausePhase::Running && !std::mem::replace(&mut self.is_working, true)
+    }
+
+    /// Is a pause or a resume under way, or to come? Memory that is made ahead is none of both.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let is_there = match self.phase {
+            PausePhase::Running => self.goal == PauseGoal::Running && !self.wants_rest,
+            PausePhase::Paused => self.goal == PauseGoal::Paused && !self.wants_more && !self.leaves_more,
+            PausePhase::Pausing | PausePhase::Resuming => false,
+        };
+        self.is_working && !is_there
+    }
+
+    /// Is host memory being made ahead, or is it to be?
+    pub(crate) fn is_filling(&self) -> bool {
+        self.is_working && (self.wants_arena || self.fills_arena)
+    }
+
     /// No thread could be started.
     pub(crate) fn give_up(&mut self) {
         (self.is_working, self.wants_rest, self.wants_more) = (false, false, false);
+        self.wants_arena = false;
         self.goal = if self.phase == PausePhase::Paused { PauseGoal::Paused } else { PauseGoal::Running };
     }
 
@@ -153,6 +182,7 @@ impl Course {
             (PausePhase::Paused, PauseGoal::Running) => PauseStep::Resume,
             (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PauseStep::Refill,
             (PausePhase::Paused, PauseGoal::Paused) if self.wants_more => PauseStep::LeaveMore,
+            (PausePhase::Running, PauseGoal::Running) if self.wants_arena => PauseStep::FillArena,
             _ => PauseStep::End,
         };
         (self.wants_rest, self.wants_more) = (false, false);
@@ -160,6 +190,7 @@ impl Course {
             PauseStep::Pause => self.phase = PausePhase::Pausing,
             PauseStep::Resume | PauseStep::Refill => self.phase = PausePhase::Resuming,
             PauseStep::LeaveMore => self.leaves_more = true,
+            PauseStep::FillArena => (self.wants_arena, self.fills_arena) = (false, true),
             PauseStep::End => self.is_working = false,
         }
         step
@@ -168,7 +199,7 @@ impl Course {
     /// The step has ended. A pause that fails is not tried again, nor is a resume that cannot read
     /// its files.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
-        self.leaves_more = false;
+        (self.leaves_more, self.fills_arena) = (false, false);
         self.phase = match (self.phase, has_succeeded) {
             (PausePhase::Pausing, true) => PausePhase::Paused,
             (PausePhase::Pausing, false) => {
@@ -210,6 +241,26 @@ mod tests {
             placed.rotate_left(middle);
             placed
         })
+    }
+
+    /// Hazard (deadlock): a client waits for host memory that is made ahead, or a pause does.
+    #[test]
+    fn host_memory_is_made_behind_every_other_request() {
+        let mut course = Course::default();
+        assert!(course.ask_arena() && course.is_filling() && !course.is_under_way());
+        assert!(!course.ask(PauseGoal::Paused), "a thread is at work");
+        assert!(course.is_under_way());
+        assert_eq!(course.next(), PauseStep::Pause);
+        course.ended(true);
+        assert_eq!(course.next(), PauseStep::End);
+        assert!(!course.is_filling() && !course.ask_arena(), "of a paused process nothing is made");
+        assert!(course.ask(PauseGoal::Running));
+        assert_eq!(course.next(), PauseStep::Resume);
+        course.ended(true);
+        assert_eq!((course.next(), course.shown()), (PauseStep::FillArena, PausePhase::Running));
+        assert!(course.is_filling() && !course.is_under_way());
+        course.ended(true);
+        assert_eq!((course.next(), course.is_filling()), (PauseStep::End, false));
     }
 
     /// Hazard (silent degradation): a process that gives way is asked to pause, and part of its
@@ -256,11 +307,12 @@ mod tests {
         /// Requests come at any moment, also while a step is under way. In the end the process is
         /// where the last request wanted it, unless a pause has failed after that.
         #[test]
-        fn no_request_is_lost(events in proptest::collection::vec((0..5_u8, any::<bool>()), 0..60)) {
+        fn no_request_is_lost(events in proptest::collection::vec((0..6_u8, any::<bool>()), 0..60)) {
             let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, None);
             let (mut threads, mut more, mut left) = (0, 0, 0);
             for (event, succeeds) in events {
                 match event {
+                    5 => threads += usize::from(course.ask_arena()),
                     4 => {
                         (last, failed) = (PauseGoal::Paused, None);
                         more += u32::from(matches!(course.phase, PausePhase::Paused | PausePhase::Pausing));
@@ -279,8 +331,12 @@ mod tests {
                         },
                         Some(step) => {
                             // Only files that cannot be read are in the way of a resume.
-                            let succeeds = succeeds || step == PauseStep::Refill;
-                            course.has_rest = step != PauseStep::Pause && succeeds;
+                            let succeeds = succeeds || matches!(step, PauseStep::Refill | PauseStep::FillArena);
+                            if step != PauseStep::FillArena {
+                                course.has_rest = step != PauseStep::Pause && succeeds;
+                            }
+                            // Another request has come first.
+                            course.wants_arena |= step == PauseStep::FillArena && course.is_under_way();
                             course.ended(succeeds);
                             left += u32::from(step == PauseStep::LeaveMore);
                             let stays = match step {
@@ -310,7 +366,8 @@ mod tests {
             let wanted = failed.unwrap_or(asked);
             prop_assert_eq!(course.phase, wanted);
             prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
-            prop_assert!(!course.is_working && !course.wants_more);
+            prop_assert!(!course.is_working && !course.wants_more && !course.is_under_way());
+            prop_assert!(!course.is_filling() && (!course.wants_arena || course.phase == PausePhase::Paused));
             prop_assert!(left <= more, "more leaves only of a process that is paused");
         }
 

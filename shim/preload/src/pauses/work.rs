@@ -11,9 +11,10 @@ use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 use super::devices::{drain, give_back, rest_of};
 use super::files::FileProgress;
 use super::outcome::{
-    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, movable, order,
+    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, blocks_that_leave, movable,
+    order,
 };
-use super::plan::{self, MovableBlock};
+use super::plan;
 use super::{filing, giving_way};
 use crate::gate::GATE;
 use crate::moves::{Migrations, pin_reason};
@@ -50,9 +51,8 @@ pub(super) fn pause(
 /// Host memory for all that can leave.
 fn prepare(moves: &Migrations) {
     for manager in registry::all().filter(|manager| may_leave(manager)) {
-        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
-        let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
-        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+        let blocks = blocks_that_leave(moves, manager);
+        manager.make_spares_ahead(&plan::leaving(&blocks), |_| !process::exiting());
     }
 }
 
@@ -103,7 +103,7 @@ fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseErr
     Ok(())
 }
 
-fn may_leave(manager: &Manager<Device>) -> bool {
+pub(super) fn may_leave(manager: &Manager<Device>) -> bool {
     manager.settings().overflow.contains(&Tier::Host)
 }
 
@@ -113,8 +113,7 @@ fn leave_device(
     manager: &Manager<Device>,
     paused: &mut Paused,
 ) -> Result<(), PauseError> {
-    let blocks = movable(moves, manager, |block| block.tiers.device > 0);
-    let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
+    let blocks = blocks_that_leave(moves, manager);
     let ids = blocks.iter().map(|block| block.id).collect();
     let mut ranges: Vec<RangeMove> =
         plan::leaving(&blocks).into_iter().map(|range| order(range, Tier::Host)).collect();

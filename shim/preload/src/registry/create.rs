@@ -98,7 +98,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     let host_budget = REGISTRY.host_budget.get_or_init(Arc::default);
     let sizes = LimitWords { total, limit: limits.device_limit.min(total), headroom: limits.headroom };
     let shown = black_box::device(device, [&label.name, &label.uuid, &label.pci], &sizes);
-    let gpu = gpu.telling(black_box::sample);
+    let gpu = gpu.telling(callbacks.on_change);
     Ok(Manager::sharing(gpu, limits, Arc::clone(host_budget), shown))
 }
 

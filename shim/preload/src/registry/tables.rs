@@ -26,6 +26,8 @@ pub(crate) struct Callbacks {
     pub(crate) fingerprints: Fingerprinting,
     /// Are all contexts noted that the program makes?
     pub(crate) knows_contexts: fn() -> bool,
+    /// The memory of a manager has changed. Called without a lock.
+    pub(crate) on_change: fn(),
     /// A manager was made.
     pub(crate) on_create: fn(),
 }

@@ -29,7 +29,7 @@ use unknown::strangers;
 use values::{jax, overflow, switch, torch};
 
 pub(crate) use file_names::{replace, with_process};
-pub(crate) use moving::{Migrate, Pause, Share};
+pub(crate) use moving::{Migrate, Pause, PauseArena, Share};
 pub(crate) use table::Settings;
 pub(crate) use values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,

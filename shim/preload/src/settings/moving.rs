@@ -2,7 +2,8 @@
 
 use wm_memory::KeepCopies;
 
-use super::values::{NotUnderstood, Parsed, is_off, switch};
+use super::size::Size;
+use super::values::{NotUnderstood, Parsed, is_off, size, switch};
 
 /// May the process be paused?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,17 @@ pub(crate) enum Pause {
     Auto,
     /// As `On`, and it is paused from the first call on.
     Paused,
+}
+
+/// Is host memory for a pause made ahead?
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PauseArena {
+    /// On request.
+    Off,
+    /// For all that could leave.
+    Auto,
+    /// Up to so much, of the machine's memory.
+    AtMost(Size),
 }
 
 /// May live memory move between tiers?
@@ -49,6 +61,15 @@ pub(super) fn pause(text: &str) -> Parsed<Pause> {
         "auto" => Ok(Pause::Auto),
         "paused" => Ok(Pause::Paused),
         other => Ok(if switch(other)? { Pause::On } else { Pause::Off }),
+    }
+}
+
+pub(super) fn pause_arena(text: &str) -> Parsed<PauseArena> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(PauseArena::Auto),
+        "0" => Ok(PauseArena::Off),
+        off if is_off(off) => Ok(PauseArena::Off),
+        amount => size(amount).map(PauseArena::AtMost),
     }
 }
 

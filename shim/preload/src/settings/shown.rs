@@ -10,7 +10,7 @@ use log::LevelFilter;
 use wm_memory::KeepCopies;
 use wm_schema::size;
 
-use super::moving::{Migrate, Pause, Share};
+use super::moving::{Migrate, Pause, PauseArena, Share};
 use super::values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
     Verify,
@@ -134,6 +134,16 @@ impl Shown for Pause {
             Self::Paused => "paused",
         };
         Some(word.to_owned())
+    }
+}
+
+impl Shown for PauseArena {
+    fn shown(&self) -> Option<String> {
+        match self {
+            Self::Off => Some("off".to_owned()),
+            Self::Auto => Some("auto".to_owned()),
+            Self::AtMost(size) => Some(*size).shown(),
+        }
     }
 }
 

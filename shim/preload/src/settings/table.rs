@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use wm_memory::KeepCopies;
 
-use super::moving::{Migrate, Pause, Share, kept_copies, migrate, pause, sharing};
+use super::moving::{Migrate, Pause, PauseArena, Share, kept_copies, migrate, pause, pause_arena, sharing};
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
@@ -197,6 +197,12 @@ settings! {
         /// nanoseconds more.
         "WMSHIM_PAUSE": "on, auto, paused, off", "off"
             => pause: Pause = Pause::Off, |text| words(text, pause);
+        /// With `WMSHIM_PAUSE` or `WMSHIM_SHARE`: host memory for a pause is made ahead, while the
+        /// program runs, and stays pinned. Auto: for all that could leave. A size: up to that, of
+        /// the process. `WMSHIM_HOST_LIMIT` bounds it
+        /// ([pause.md](pause.md#host-memory-that-is-ready)).
+        "WMSHIM_PAUSE_ARENA": "auto, off, or a size with its unit such as 32GiB, or a share of the machine such as 25%", "off"
+            => pause_arena: PauseArena = PauseArena::Off, |text| words(text, pause_arena);
         /// Turns: processes of one user that have this setting take turns at a GPU that is too
         /// small for all of them. A call whose memory is away waits, and the process that launched
         /// least recently is paused for it, as far as room is needed

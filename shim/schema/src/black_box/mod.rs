@@ -109,7 +109,8 @@ part! {
         /// Sharing is in force: 1 `advise`, 2 `on`, 3 `auto`. Beside that
         /// [`ProcessWords::DETACHED`].
         dedup_mode,
-        /// The process can be paused, and is: 1 running, 2 pausing, 3 paused, 4 resuming.
+        /// The process can be paused, and is: 1 running, 2 pausing, 3 paused, 4 resuming, 5
+        /// paused with the rest taken by the driver.
         pause_state,
         /// Bytes that left the device in its last pause.
         pause_out,

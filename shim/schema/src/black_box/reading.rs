@@ -10,7 +10,7 @@ use super::words::FileWords;
 use super::{
     BlackBox, CopyWords, DeviceWords, HotWords, LimitWords, ProcessWords, RefusalWords, SampleWords,
 };
-use crate::pause::PauseStats;
+use crate::pause::{ArenaStats, PauseStats};
 use crate::stats::{
     BytesByTier, CopyStats, Counters, DedupStats, DeviceStats, DriverInfo, FailOpen, MoveStats, PieceStats,
     Reason, Stats, TierUsage, Tiers,
@@ -165,7 +165,9 @@ impl BlackBoxReading {
         let [program, version, torch_allocator, path] = TEXTS.map(|length| words.text(length));
         let copies = copies(&mut words);
         let refused = refused(&process, &mut words);
-        let devices = (0..BlackBox::DEVICES).filter_map(|number| device(file, number)).collect();
+        let devices: Vec<DeviceStats> =
+            (0..BlackBox::DEVICES).filter_map(|number| device(file, number)).collect();
+        let pause = pause(&process, &devices);
         let cuda_version = i32::try_from(process.cuda_version).ok().filter(|version| *version > 0);
         let stats = Stats {
             schema: Stats::SCHEMA.to_owned(),
@@ -178,7 +180,7 @@ impl BlackBoxReading {
             devices,
             copies,
             dedup: dedup(&process),
-            pause: pause(&process),
+            pause,
             fail_open: fail_open(&process),
             detached: process.dedup_mode & ProcessWords::DETACHED != 0,
             out_of_bounds: process.out_of_bounds,
@@ -268,21 +270,32 @@ fn dedup(process: &ProcessWords) -> Option<DedupStats> {
     Some(DedupStats { mode: mode.to_owned(), ..DedupStats::default() })
 }
 
-/// The reasons of a pause are the process's own to tell.
-fn pause(process: &ProcessWords) -> Option<PauseStats> {
+/// The reasons of a pause are the process's own to tell, and so is what an arena lacks. Host memory
+/// without a block lies ready for a pause.
+fn pause(process: &ProcessWords, devices: &[DeviceStats]) -> Option<PauseStats> {
     let state = match process.pause_state {
         1 => "running",
         2 => "pausing",
-        3 => "paused",
+        3 | 5 => "paused",
         4 => "resuming",
         _ => return None,
     };
     Some(PauseStats {
         state: state.to_owned(),
+        is_deep: process.pause_state == 5,
         out_bytes: process.pause_out,
         stayed_bytes: process.pause_stayed,
+        arena: ArenaStats { bytes: idle_on_host(devices), ..ArenaStats::default() },
         ..PauseStats::default()
     })
+}
+
+fn idle_on_host(devices: &[DeviceStats]) -> u64 {
+    let idle = devices.iter().map(|device| {
+        let host = device.everything().host;
+        host.reserved_bytes.saturating_sub(host.live_bytes)
+    });
+    idle.fold(0, u64::saturating_add)
 }
 
 fn device(file: &[u8], number: usize) -> Option<DeviceStats> {

@@ -95,6 +95,24 @@ fn what_was_written_is_read() {
 }
 
 #[test]
+fn a_pause_is_read_with_the_host_memory_that_is_ready_for_it() {
+    let made = whole();
+    for (number, reserved_host) in [(0, 9), (1, 5)] {
+        let device = &made.devices[number];
+        device.hot.store(&HotWords { number: number as u64 + 1, live_host: 2, ..HotWords::default() });
+        device.publish(&DeviceWords { reserved_host, ..DeviceWords::default() });
+    }
+    let read = || BlackBoxReading::parse(&bytes(&made)).expect("a box").stats;
+    assert_eq!(read().pause, None, "it cannot be paused");
+    for (state, word, is_deep) in [(1, "running", false), (3, "paused", false), (5, "deep", true)] {
+        made.process.pause_state.store(state, Relaxed);
+        let pause = read().pause.expect("it can be paused");
+        assert_eq!((pause.word(), pause.is_deep, pause.arena.bytes), (word, is_deep, 10));
+        assert_eq!(pause.runs(), state == 1);
+    }
+}
+
+#[test]
 fn the_latest_refusals_are_kept() {
     let made = whole();
     for asked in 0..20 {

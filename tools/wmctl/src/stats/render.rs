@@ -4,8 +4,8 @@
 use anyhow::anyhow;
 use wm_schema::black_box::RefusedRequest;
 use wm_schema::{
-    Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PauseStats, PieceStats, Stats,
-    TierUsage, Tiers, TurnStats,
+    ArenaStats, Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PauseStats,
+    PieceStats, Stats, TierUsage, Tiers, TurnStats,
 };
 
 use super::asked::AskedProgram;
@@ -50,15 +50,19 @@ fn heading(pid: Option<u32>, answer: &Stats) -> String {
     );
     let pause = answer.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| {
         let waits = if pause.is_awaited { "; calls wait" } else { "" };
-        format!("{}{waits}: {}", word(&pause.state), paused(pause))
+        format!("{}{waits}: {}", word(pause.word()), paused(pause))
     });
+    let ready =
+        answer.pause.as_ref().map(|pause| &pause.arena).filter(|told| **told != ArenaStats::default());
+    let ready = ready.map(arena);
     format!(
-        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n{}{}",
+        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n{}{}{}",
         name(&answer.program),
         human::duration(answer.uptime_s),
         word(&answer.version),
         word(&answer.torch_allocator),
         pause.unwrap_or_default(),
+        ready.unwrap_or_default(),
         answer.turn.as_ref().map(turns).unwrap_or_default(),
     )
 }
@@ -74,6 +78,18 @@ fn turns(turn: &TurnStats) -> String {
         turn.gave_way,
         bytes(turn.given_bytes),
     )
+}
+
+/// Host memory that lies ready for a pause.
+pub(crate) fn arena(arena: &ArenaStats) -> String {
+    let ArenaStats { bytes: ready, lacking_bytes, is_filling, is_full } = *arena;
+    let rest = match (is_filling, lacking_bytes) {
+        (true, _) => ", more is being made".to_owned(),
+        (false, 0) => String::new(),
+        (false, lacking) if is_full => format!("; the host has no room for {} more", bytes(lacking)),
+        (false, lacking) => format!("; {} more could leave", bytes(lacking)),
+    };
+    format!("arena: {} of host memory ready for a pause{rest}\n", bytes(ready))
 }
 
 /// What a pause did.

@@ -163,7 +163,7 @@ fn command(line: &ProgramLine<'_>, width: u16, look: Look) -> String {
         Some(halt) => format!("{}: ", human::word(halt)),
         None if !line.process.answers => "does not answer: ".to_owned(),
         None if line.process.detached => "detached: ".to_owned(),
-        None => String::new(),
+        None => line.process.arena().map(|arena| format!("{arena}: ")).unwrap_or_default(),
     };
     let before = format!("{branch}{folded}{state}");
     let room = width.saturating_sub(u16::try_from(before.chars().count()).unwrap_or(u16::MAX));

@@ -57,6 +57,9 @@ pub(super) struct ProcessReading {
     /// `waiting` or `coming` of one that others take turns with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pause: Option<String>,
+    /// Host memory that lies ready for a pause, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) arena_bytes: Option<u64>,
     /// The shim's features are off in it.
     pub(super) detached: bool,
     pub(super) devices: Vec<DeviceUsage>,
@@ -70,6 +73,11 @@ impl ProcessReading {
     /// The reason why it does not run on, in a word.
     pub(super) fn halt(&self) -> Option<&str> {
         if self.stopped { Some("stopped") } else { self.pause.as_deref() }
+    }
+
+    /// Host memory that lies ready for a pause, in words.
+    pub(super) fn arena(&self) -> Option<String> {
+        self.arena_bytes.map(|bytes| format!("arena {}", human::bytes(bytes)))
     }
 }
 
@@ -146,6 +154,7 @@ impl ProcessReading {
             answers,
             stopped: false,
             pause: now.halt().map(str::to_owned),
+            arena_bytes: now.pause.as_ref().map(|pause| pause.arena.bytes).filter(|bytes| *bytes > 0),
             detached: now.detached,
             devices,
             copies,
@@ -245,6 +254,16 @@ mod tests {
             SharedUsage { mode: "on".to_owned(), candidate_bytes: 4, shared_bytes: 3, saved_bytes: 2 };
         let found: Vec<_> = change.processes.into_iter().map(|process| process.dedup).collect();
         assert_eq!(found, [Some(usage), None, None]);
+    }
+
+    #[test]
+    fn host_memory_that_lies_ready_is_shown() {
+        let mut answer = answer(0, 0);
+        answer.pause = serde_json::from_value(json!({ "arena": { "bytes": 3_u64 << 30 } })).expect("figures");
+        let change = change(&[], &[(1, Some(answer)), (2, None)]);
+        let shown: Vec<_> = change.processes.iter().map(ProcessReading::arena).collect();
+        assert_eq!(shown, [Some("arena 3.0 GiB".to_owned()), None]);
+        assert!(super::super::render::table(&change).contains("(arena 3.0 GiB)"));
     }
 
     #[test]

@@ -29,8 +29,9 @@ fn memory(processes: &[ProcessReading]) -> TextTable {
     for process in processes {
         let identity = &process.identity;
         let command = human::name(&identity.command_or(&process.program));
-        let halt = process.halt().map(|halt| format!(" ({})", human::word(halt)));
-        let command = format!("{command}{}", halt.unwrap_or_default());
+        let notes = [process.halt().map(human::word), process.arena()];
+        let notes: String = notes.iter().flatten().map(|note| format!(" ({note})")).collect();
+        let command = format!("{command}{notes}");
         let command = if process.detached { format!("{command} (detached)") } else { command };
         for device in &process.devices {
             table.row(

@@ -167,6 +167,7 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
         on_overflow: || {},
         fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
         knows_contexts: || false,
+        on_change: || {},
         on_create: || {},
     });
     let context = driver().primary_ctx_retain(0).expect("a context");

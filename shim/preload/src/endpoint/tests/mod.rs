@@ -55,6 +55,18 @@ impl Source for Fake {
         json!({ "schema": "wmshim-pause/1", "pause": { "state": "resuming" } })
     }
 
+    fn pause_prepare(&self) -> Value {
+        json!({ "schema": "wmshim-pause/1", "pause": { "arena": { "is_filling": true } } })
+    }
+
+    fn pause_deep(&self) -> Value {
+        json!({ "schema": "wmshim-pause/1", "pause": { "is_deep": true } })
+    }
+
+    fn pause_restored(&self) -> Value {
+        json!({ "schema": "wmshim-pause/1", "pause": { "is_deep": false } })
+    }
+
     fn pause_state(&self) -> Value {
         json!({ "schema": "wmshim-pause/1", "pause": { "state": "running" } })
     }
