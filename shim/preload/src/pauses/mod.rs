@@ -23,6 +23,7 @@ mod from_files;
 mod giving_way;
 mod outcome;
 mod plan;
+mod requests;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +84,8 @@ struct PauseBook {
     asker: Option<KernelThread>,
     /// How much leaves.
     extent: PauseExtent,
+    /// The pause that is there or under way is of a part of the memory.
+    is_of_part: bool,
     /// The process is paused for another one, and not because it was asked for.
     is_for_others: bool,
     /// Blocks that left the device in the last pause and have not come back.
@@ -133,6 +136,7 @@ impl Pauses {
             stored: None,
             asker: None,
             extent: PauseExtent::All,
+            is_of_part: false,
             is_for_others: false,
             left: Vec::new(),
             figures,
@@ -193,17 +197,7 @@ impl Pauses {
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
-        parts.ask(|book| {
-            if book.course.phase != PausePhase::Paused {
-                (book.deadline, book.folder) = (deadline, folder);
-                book.failure = None;
-            }
-            book.asker = asker.or(book.asker);
-            book.extent = PauseExtent::All;
-            // What stayed when it gave way leaves, too.
-            let gave_way = std::mem::take(&mut book.is_for_others);
-            if gave_way { book.course.ask_more() } else { book.course.ask(PauseGoal::Paused) }
-        })
+        parts.ask(|book| book.ask_pause(folder, deadline, asker))
     }
 
     /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
@@ -213,7 +207,7 @@ impl Pauses {
     /// The process cannot be paused, or no thread could be started. Then the gate opens all the
     /// same, and all memory is where it was.
     pub(crate) fn resume(parts: PausedParts) -> Result<(), PauseError> {
-        parts.ask(|book| book.course.ask(PauseGoal::Running))
+        parts.ask(PauseBook::ask_resume)
     }
 
     /// Waits until nothing is under way.
@@ -276,7 +270,7 @@ impl Pauses {
     /// The next step, or the end of the thread.
     fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
-        let step = book.course.next();
+        let step = book.begin();
         let pausing = Pausing {
             limit: book.deadline,
             folder: book.folder.clone(),
@@ -314,11 +308,6 @@ impl Pauses {
 }
 
 impl PauseBook {
-    /// Was the process asked to pause, and not only to give way? Memory in files was.
-    fn is_paused_on_request(&self) -> bool {
-        self.stored.is_some() || self.course.goal == PauseGoal::Paused && !self.is_for_others
-    }
-
     /// Shows the phase in the black box.
     fn show(&self) {
         let figures = &self.figures;
@@ -392,7 +381,7 @@ impl PausedParts {
 
     fn pause_now(self, pausing: Pausing) {
         let done = work::pause(self.moves, &pausing, self.pauses.events(), &self.pauses.progress);
-        self.has_paused(done, pausing.left);
+        self.has_paused(done, &pausing.extent, pausing.left);
         // A call that came before the gate was kept closed has not seen that it is.
         let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
         if GATE.is_kept() && is_auto() && GATE.is_awaited() {
@@ -407,11 +396,11 @@ impl PausedParts {
         }
         let events = self.pauses.events();
         let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
-        self.has_paused(done, pausing.left);
+        self.has_paused(done, &pausing.extent, pausing.left);
     }
 
     /// `left`: what an earlier resume left on the host, or what has left before.
-    fn has_paused(self, done: Result<Paused, PauseError>, left: Vec<LeftBlocks>) {
+    fn has_paused(self, done: Result<Paused, PauseError>, extent: &PauseExtent, left: Vec<LeftBlocks>) {
         match &done {
             Ok(paused) => {
                 let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
@@ -424,6 +413,7 @@ impl PausedParts {
         self.pauses.ended(|book| match done {
             Ok(paused) => {
                 paused.note(&mut book.figures);
+                book.is_of_part &= extent.is_part();
                 self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
                 book.stored = paused.stored;
                 book.left = merged(paused.left.into_iter().chain(left).collect());
