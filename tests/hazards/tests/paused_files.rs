@@ -336,8 +336,8 @@ fn a_child_does_not_keep_the_bytes_of_its_parent() {
     program.end();
 }
 
-/// Hazard (signals): the system sends a signal that ends a program where a file is larger than the
-/// process may have.
+/// Hazard (process lifecycle): the system sends a signal that ends a program where a file is larger
+/// than the process may have.
 #[test]
 fn limits_of_the_process_are_errors_and_nothing_changes() {
     let scratch = Scratch::new();

@@ -20,6 +20,7 @@ mod end;
 mod generate;
 mod host;
 mod judge;
+mod killed;
 mod mapped;
 mod model;
 mod moves;
@@ -53,11 +54,12 @@ use crate::crew::{Care, Stretch, Supply, Worker};
 use crate::end::End;
 use crate::generate::Wishes;
 use crate::judge::{Judge, Sides};
+use crate::killed::Killer;
 use crate::program::{Program, Rules};
 use crate::relays::Machines;
 use crate::report::Found;
 use crate::told::Told;
-use crate::turns::{Killer, TurnMachine};
+use crate::turns::TurnMachine;
 
 /// Draws random programs, runs them bare and under the library, and tells them apart.
 #[derive(Parser, Debug)]

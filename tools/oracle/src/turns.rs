@@ -1,25 +1,19 @@
 //! Turns: the library's processes of several programs on one simulated GPU, which has less memory
 //! than they need together (`WMSHIM_SHARE=turns`).
 //!
-//! Beside the programs that are judged there are others, which are killed at random moments, and so
-//! is the broker. What the driver needs for calls that the library does not serve is left free, as
-//! beside [partners](crate::partners). So no call may fail that does not fail on the driver alone.
+//! Beside the programs that are judged there are [others](crate::killed), which are killed at
+//! random moments, and so is the broker. What the driver needs for calls that the library does not
+//! serve is left free, as beside [partners](crate::partners). So no call may fail that does not
+//! fail on the driver alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use random::{Choices, Random};
 
-use crate::bench::{Bench, Side};
 use crate::generate::{self, Wishes};
 use crate::moves::peak;
-use crate::process::Process;
 
 const MIB: u64 = 1 << 20;
 
@@ -28,12 +22,6 @@ pub(crate) const JOBS: usize = 3;
 
 /// What the driver may need beside what programs hold.
 const LEAST_FREE: u64 = 64 * MIB;
-
-/// How long a program lives that is killed, in milliseconds.
-const LIFE: [usize; 2] = [50, 1500];
-
-/// One program in so many is killed together with the broker.
-const BROKER: usize = 4;
 
 /// The machine that the library's processes share, for as long as this value.
 #[derive(Debug)]
@@ -45,8 +33,8 @@ pub(crate) struct TurnMachine {
 }
 
 impl TurnMachine {
-    /// With room for one of some programs, if it is of the usual size, and for what the library does
-    /// not serve of `jobs` of them and of one that is killed.
+    /// With room for one of some programs, if it is of the usual size, and for what the library
+    /// does not serve of `jobs` of them and of one that is killed.
     ///
     /// # Errors
     /// There is no folder, or no broker beside the library.
@@ -75,7 +63,8 @@ impl TurnMachine {
         self.folder.join("stats")
     }
 
-    fn kill_brokers(&self) {
+    /// Kills the broker, or several where one has replaced another one.
+    pub(crate) fn kill_brokers(&self) {
         let home = self.home();
         for process in numbers_of_processes().filter(|process| is_broker(*process, &home)) {
             // SAFETY: a signal to a process that this run's processes have started.
@@ -102,48 +91,4 @@ fn is_broker(process: i32, home: &Path) -> bool {
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     let names_home = words.iter().any(|word| Path::new(word.as_ref()) == home);
     names_home && words.first().is_some_and(|program| program.ends_with("wmshimd"))
-}
-
-/// Programs that are killed, one after another, for as long as this value.
-#[derive(Debug)]
-pub(crate) struct Killer {
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Killer {
-    /// Programs of some seeds, under the library.
-    pub(crate) fn start(bench: &Bench, seeds: Vec<u64>, wishes: Wishes) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (bench, seen) = (bench.clone(), Arc::clone(&is_over));
-        let thread = std::thread::spawn(move || kill_one_after_another(&bench, &seeds, &wishes, &seen));
-        Self { is_over, thread: Some(thread) }
-    }
-}
-
-impl Drop for Killer {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It has no panic to tell.
-            let _ended = thread.join();
-        }
-    }
-}
-
-fn kill_one_after_another(bench: &Bench, seeds: &[u64], wishes: &Wishes, is_over: &AtomicBool) {
-    let Some((machine, first)) = bench.turns.as_ref().zip(seeds.first()) else { return };
-    let mut random = Random::with_seed(first ^ 0x7475_726e_73);
-    while !is_over.load(Ordering::Relaxed) {
-        let program = generate::program(seeds[random.below(seeds.len())], wishes);
-        let Ok(mut process) = Process::start(bench, Side::Library, &program) else { return };
-        process.feed(&program);
-        let life = LIFE[0] + random.below(LIFE[1] - LIFE[0]);
-        std::thread::sleep(Duration::from_millis(life as u64));
-        // It is killed.
-        drop(process);
-        if random.one_in(BROKER) {
-            machine.kill_brokers();
-        }
-    }
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants: a file has no name in its folder from its first byte on, so it goes with the process
 //! at any end, and none removes it or takes another one for it; it may be read by its user alone.
-//! A pause that finds no room for its bytes finds that before it writes any. The room is free when a
-//! store goes, also if a child that was forked meanwhile has the files open.
+//! A pause that finds no room for its bytes finds that before it writes any. The room is free when
+//! a store goes, also if a child that was forked meanwhile has the files open.
 
 use std::fs::{File, OpenOptions};
 use std::io;
