@@ -1,7 +1,8 @@
 //! Copies between a device and memory that files are read into and written from.
 //!
 //! Invariants: the memory is pinned where the driver pins it, and begins at a page; the thread that
-//! copies waits for the copy, so nothing uses the memory when a call has returned.
+//! copies waits for the copy, so nothing uses the memory when a call has returned. If the wait
+//! fails, as at exit, the memory is never given back.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -25,6 +26,8 @@ pub struct StagingBuffer {
     layout: Layout,
     /// Where it is pinned.
     pin: Option<Pin>,
+    /// A copy was not seen to end: the driver may use the memory for ever.
+    is_lost: bool,
 }
 
 /// A driver that has pinned memory, in a context.
@@ -59,6 +62,9 @@ impl StagingBuffer {
 
 impl Drop for StagingBuffer {
     fn drop(&mut self) {
+        if self.is_lost {
+            return;
+        }
         // SAFETY: it was pinned so, and the calls that copy have waited for their copies.
         let unpinned = self.pin.map_or(Ok(()), |pin| unsafe { pin.end(self.start.as_ptr().cast()) });
         if unpinned.is_err() {
@@ -80,7 +86,7 @@ impl Device {
         let layout = Layout::from_size_align(bytes.max(PAGE), PAGE).map_err(|_| CUresult::INVALID_VALUE)?;
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(CUresult::OUT_OF_MEMORY)?;
-        let mut buffer = StagingBuffer { start, layout, pin: None };
+        let mut buffer = StagingBuffer { start, layout, pin: None, is_lost: false };
         let pin = Pin { driver: self.driver(), streams: self.streams(), context: self.context() };
         let _relaxed = Relaxed::enter(pin.driver, pin.streams);
         let _current = Current::make(pin.driver, pin.context)?;
@@ -98,10 +104,10 @@ impl Device {
     /// # Errors
     /// Those of the driver.
     pub fn stage_out(&self, to: &mut StagingBuffer, from: u64, bytes: usize) -> Result<()> {
-        let to = to.bytes().get_mut(..bytes).ok_or(CUresult::INVALID_VALUE)?;
-        // SAFETY: the bytes stay until the stream is empty.
-        self.in_stream(LinkWay::Out, |stream| unsafe {
-            self.measured().memcpy_dtoh_async(to.as_mut_ptr().cast(), from, bytes, stream)
+        let start = to.bytes().get_mut(..bytes).ok_or(CUresult::INVALID_VALUE)?.as_mut_ptr();
+        // SAFETY: the bytes stay until the stream is empty, or for ever if that is not known.
+        self.in_stream(to, LinkWay::Out, |stream| unsafe {
+            self.measured().memcpy_dtoh_async(start.cast(), from, bytes, stream)
         })
     }
 
@@ -111,21 +117,28 @@ impl Device {
     /// # Errors
     /// Those of the driver.
     pub fn stage_in(&self, to: u64, from: &mut StagingBuffer, bytes: usize) -> Result<()> {
-        let from = from.bytes().get(..bytes).ok_or(CUresult::INVALID_VALUE)?;
-        // SAFETY: the bytes stay until the stream is empty.
-        self.in_stream(LinkWay::In, |stream| unsafe {
-            self.measured().memcpy_htod_async(to, from.as_ptr().cast(), bytes, stream)
+        let start = from.bytes().get(..bytes).ok_or(CUresult::INVALID_VALUE)?.as_ptr();
+        // SAFETY: the bytes stay until the stream is empty, or for ever if that is not known.
+        self.in_stream(from, LinkWay::In, |stream| unsafe {
+            self.measured().memcpy_htod_async(to, start.cast(), bytes, stream)
         })
     }
 
     /// Starts a copy, and waits until the stream is empty, whether it was started or not.
-    fn in_stream(&self, way: LinkWay, copy: impl FnOnce(CUstream) -> Result<()>) -> Result<()> {
+    fn in_stream(
+        &self,
+        buffer: &mut StagingBuffer,
+        way: LinkWay,
+        copy: impl FnOnce(CUstream) -> Result<()>,
+    ) -> Result<()> {
         let context = self.context();
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), context)?;
         let stream = self.stream_for_copies(way, context)?;
         let started = copy(stream);
-        self.measured().stream_synchronize(stream)?;
-        started
+        let emptied = self.measured().stream_synchronize(stream);
+        // At exit the driver is asked nothing any more, and after a fault it does not tell.
+        buffer.is_lost |= emptied.is_err();
+        emptied.and(started)
     }
 }

@@ -368,6 +368,15 @@ static void copy_at_exit(void)
         (void)cuMemcpyDtoH_v2(word, blocks[0].address, sizeof word);
 }
 
+/* A child that stays until it is killed. */
+static int fork_lasting_child(void)
+{
+    int child = fork();
+    while (child == 0)
+        sleep(600);
+    return child;
+}
+
 static int obey(const char *word, unsigned number)
 {
     CUipcMemHandle handle;
@@ -411,6 +420,8 @@ static int obey(const char *word, unsigned number)
         return cuIpcGetMemHandle(&handle, blocks[count - 1].address);
     if (!strcmp(word, "own"))
         return own();
+    if (!strcmp(word, "child"))
+        return fork_lasting_child();
     if (!strcmp(word, "exit"))
         exit(0);
     return -1;

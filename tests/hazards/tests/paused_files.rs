@@ -3,7 +3,7 @@
 //! without room, or an exit, waits for ever.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -306,6 +306,60 @@ fn a_process_ends_in_the_middle_of_a_pause_to_files() {
         let _log = program.end();
         assert!(is_empty(&folder), "{words}");
     }
+}
+
+/// Hazard (resource leak): a child has inherited the files of its paused parent, as a worker of a
+/// data loader does, and their bytes fill the disk for as long as it lives.
+#[test]
+fn a_child_does_not_keep_the_bytes_of_its_parent() {
+    let scratch = Scratch::new();
+    let folder = scratch.folder("away");
+    let mut program = Served::start(&scratch, &[ON]);
+    program.say("block 32");
+    assert_eq!(program.request(&request(&folder))["pause"]["state"], "paused");
+    let child = program.say("child") as u32;
+    let kept = || {
+        let bytes = |file: &PathBuf| fs::metadata(file).expect("it is open").blocks() * 512;
+        files(child, &folder).iter().map(bytes).sum::<u64>()
+    };
+    assert!(kept() >= 32 << 20, "the child has none: nothing is said");
+    assert_eq!(program.request("resume")["pause"]["state"], "running");
+    // The program goes on first.
+    let begin = Instant::now();
+    while kept() > 0 {
+        assert!(begin.elapsed() < PATIENCE, "the child keeps {} bytes", kept());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(program.say("check"), 1);
+    // SAFETY: a signal to a process that this test has started.
+    assert_eq!(unsafe { libc::kill(child as i32, libc::SIGKILL) }, 0);
+    program.end();
+}
+
+/// Hazard (process lifecycle): the system sends a signal that ends a program where a file is larger
+/// than the process may have.
+#[test]
+fn limits_of_the_process_are_errors_and_nothing_changes() {
+    let scratch = Scratch::new();
+    let folder = scratch.folder("away");
+    let place = ("PAUSE_DIR", folder.to_str().expect("a readable path"));
+    let mut program = Served::start(&scratch, &[ON, place]);
+    program.say("block 32");
+    let pid = program.ask("pause_state")["pid"].as_u64().expect("a number") as i32;
+    for (resource, limit, code) in [(libc::RLIMIT_FSIZE, 1 << 20, 2), (libc::RLIMIT_NOFILE, 3, 304)] {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: both values live, and the process is this test's.
+        assert_eq!(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut before) }, 0);
+        let less = libc::rlimit { rlim_cur: limit, ..before };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::prlimit(pid, resource, &raw const less, std::ptr::null_mut()) }, 0);
+        assert_eq!(program.say("pause"), code, "{resource}");
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::prlimit(pid, resource, &raw const before, std::ptr::null_mut()) }, 0);
+        assert_eq!((program.say("check"), program.place()), (1, ("running".to_owned(), 32, 0)));
+    }
+    assert_eq!((program.say("pause"), program.say("resume"), program.say("check")), (0, 0, 1));
+    program.end();
 }
 
 /// A program of C gets the code of an operating system that refuses.

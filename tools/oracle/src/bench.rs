@@ -10,6 +10,7 @@ use crate::partners::Partners;
 use crate::pauses;
 use crate::program::Program;
 use crate::relays::{self, Machines};
+use crate::turns::TurnMachine;
 
 /// The allocator under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub(crate) struct Bench {
     pub(crate) failing: bool,
     /// Other processes compete for the device's memory.
     pub(crate) partners: bool,
+    /// The library's processes take turns on one machine.
+    pub(crate) turns: Option<Arc<TurnMachine>>,
 }
 
 impl Bench {
@@ -72,6 +75,11 @@ impl Bench {
     pub(crate) fn partners(&self, side: Side, command: &mut Command, first: &Program) -> Option<Partners> {
         let driver = self.simulated.as_ref().filter(|_| self.partners && side == Side::Library)?;
         Some(Partners::beside(command, driver, first))
+    }
+
+    /// Does the library move memory, for whatever reason?
+    fn moves_memory(&self) -> bool {
+        self.moves || self.pauses || self.turns.is_some()
     }
 
     /// A process that runs programs, this one first.
@@ -91,7 +99,7 @@ impl Bench {
             // With one device the library has less work for copies.
             let there = match &self.relays {
                 Some(_) => relays::DEVICES.to_string(),
-                None if self.copies || self.moves || self.pauses => devices.clone(),
+                None if self.copies || self.moves_memory() => devices.clone(),
                 None => "2".to_owned(),
             };
             command.envs([("SIMCUDA_DEVICES", &there), ("SIMCUDA_MEMORY", &self.memory)]);
@@ -117,10 +125,13 @@ impl Bench {
                 if self.pauses {
                     pauses::furnish(&mut command);
                 }
+                if let Some(machine) = &self.turns {
+                    machine.furnish(&mut command);
+                }
                 if self.limits_change {
                     command.arg("--limits");
                 }
-                if self.failing && (self.moves || self.pauses) {
+                if self.failing && self.moves_memory() {
                     moves::let_fail(&mut command, first);
                 }
             }

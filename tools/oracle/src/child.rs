@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// The process is paused and resumed, and it is told how much memory moved
     #[arg(long)]
     pauses: bool,
+    /// The process takes turns with others, and it is told how often it has asked for one
+    #[arg(long)]
+    turns: bool,
     /// The process is limited, trimmed, detached and attached meanwhile
     #[arg(long)]
     limits: bool,
@@ -67,12 +70,13 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         advice: if arguments.moves { Advice::find(arguments.limits) } else { None },
         pauses: if arguments.pauses { Pauses::find() } else { None },
     };
-    let tells = arguments.moves || arguments.pauses;
+    let tells = arguments.moves || arguments.pauses || arguments.turns;
     for line in std::io::stdin().lock().lines() {
         let program: Program = serde_json::from_str(&line?)?;
         let outcome = run::run(&world, &program, &mut marks, limit, beside)?;
-        let moved = if tells { Statistics::find().map_or(0, Statistics::moved) } else { 0 };
-        Outcome { moved, ..outcome }.hand_over();
+        let statistics = Statistics::find().filter(|_| tells);
+        let (moved, asks) = (statistics.map_or(0, Statistics::moved), statistics.map_or(0, Statistics::asks));
+        Outcome { moved, asks, ..outcome }.hand_over();
     }
     Ok(())
 }

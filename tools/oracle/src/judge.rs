@@ -48,6 +48,8 @@ pub(crate) enum Verdict {
         relayed: Vec<usize>,
         /// Bytes that moved between the device and the host.
         moved: u64,
+        /// How often the program has asked for its turn.
+        asks: u64,
     },
     /// The driver alone hangs too, because of its own waits between streams: it may, if memory is
     /// scarce and on a real device.
@@ -262,7 +264,8 @@ fn right(run: &Run) -> Verdict {
     match run {
         Run::Over(outcome) => {
             let (refused, relayed) = (outcome.refused.len() as u64, outcome.relayed.clone());
-            Verdict::Right { checked: outcome.checked, refused, relayed, moved: outcome.moved }
+            let (checked, moved, asks) = (outcome.checked, outcome.moved, outcome.asks);
+            Verdict::Right { checked, refused, relayed, moved, asks }
         }
         Run::Died(_) | Run::Cut => Verdict::Cut,
     }

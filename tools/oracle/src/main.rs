@@ -20,6 +20,7 @@ mod end;
 mod generate;
 mod host;
 mod judge;
+mod killed;
 mod mapped;
 mod model;
 mod moves;
@@ -34,6 +35,7 @@ mod run;
 mod running;
 mod shrink;
 mod told;
+mod turns;
 mod used;
 mod world;
 
@@ -52,10 +54,12 @@ use crate::crew::{Care, Stretch, Supply, Worker};
 use crate::end::End;
 use crate::generate::Wishes;
 use crate::judge::{Judge, Sides};
+use crate::killed::Killer;
 use crate::program::{Program, Rules};
 use crate::relays::Machines;
 use crate::report::Found;
 use crate::told::Told;
+use crate::turns::TurnMachine;
 
 /// Draws random programs, runs them bare and under the library, and tells them apart.
 #[derive(Parser, Debug)]
@@ -126,6 +130,12 @@ struct Options {
     /// if nothing moves
     #[arg(long, conflicts_with_all = ["copies", "relays", "scarce", "green", "timed"])]
     pauses: bool,
+    /// On the simulated driver, let the library's processes of several programs take turns at one
+    /// GPU, beside programs that are killed, and a broker that is; it is an error if none has to
+    /// ask for its turn
+    #[arg(long, requires = "simulated")]
+    #[arg(conflicts_with_all = ["copies", "relays", "scarce", "green", "timed", "moves", "partners"])]
+    turns: bool,
     /// As --moves, on a quiet machine: a call that takes 20 ms longer than on the driver alone
     /// counts
     #[arg(long, requires = "moves")]
@@ -226,11 +236,17 @@ impl Options {
         }
         let supply = self.supply()?;
         let mut found = Found::new();
+        let killer = self.turns.then(|| Killer::start(&judge.bench, self.some_seeds(), self.wishes()));
         self.judge_all(&judge, &supply, &mut found);
+        drop(killer);
         report::summary(&found, self.json);
         let expects = self.relays && self.sides != Sides::Bare && self.program.is_none();
         if expects && found.failed.is_empty() && found.programs > 0 && found.relayed.is_empty() {
             bail!("no copy of any program was relayed: nothing is said about relays");
+        }
+        let expects = self.turns && self.sides != Sides::Bare && self.program.is_none();
+        if expects && found.failed.is_empty() && found.programs > 0 && found.asks == 0 {
+            bail!("no program had to ask for its turn: nothing is said about turns");
         }
         let expects = (self.moves || self.pauses) && self.sides != Sides::Bare && self.program.is_none();
         if expects && found.failed.is_empty() && found.programs > 0 && found.moved == 0 {
@@ -262,7 +278,7 @@ impl Options {
             let usual = if self.failing { 6 } else { 32 };
             let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
             // A program may pin memory for the rest of its process, and each has its own limit.
-            let batch = if self.moves || self.pauses { 1 } else { batch };
+            let batch = if self.moves_memory() { 1 } else { batch };
             let share = count.div_ceil(self.jobs() as u64);
             let seeds = self.seed..self.seed.saturating_add(count);
             return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));
@@ -273,7 +289,17 @@ impl Options {
     }
 
     fn jobs(&self) -> usize {
-        self.jobs.unwrap_or(if self.simulated.is_some() { 1 } else { 2 }).clamp(1, 64)
+        let usual = if self.turns { turns::JOBS } else { 1 };
+        self.jobs.unwrap_or(if self.simulated.is_some() { usual } else { 2 }).clamp(1, 64)
+    }
+
+    fn moves_memory(&self) -> bool {
+        self.moves || self.pauses || self.turns
+    }
+
+    /// Seeds of the programs to run, of some if they are many.
+    fn some_seeds(&self) -> Vec<u64> {
+        (0..self.programs.unwrap_or(500).clamp(1, 1000)).map(|at| self.seed.saturating_add(at)).collect()
     }
 
     /// Lets workers judge all programs, and collects their messages.
@@ -308,7 +334,7 @@ impl Options {
             sibling: self.relays,
             held_copies: self.simulated.is_some(),
             mapped: self.mapped,
-            moves: self.moves || self.pauses,
+            moves: self.moves_memory(),
         }
     }
 
@@ -318,9 +344,13 @@ impl Options {
 
     fn judge(&self) -> Result<Judge> {
         let memory = if self.scarce { "64MiB" } else { "16GiB" };
+        let library = self.library.clone().map_or_else(library, Ok)?;
+        let machine = || TurnMachine::new(&library, self.jobs(), &self.some_seeds(), &self.wishes());
+        let turns = self.turns.then(machine).transpose()?.map(Arc::new);
         let bench = Bench {
             simulated: self.simulated.clone(),
-            library: self.library.clone().map_or_else(library, Ok)?,
+            library,
+            turns,
             devices: usize::from(self.devices),
             lives: self.lives.unwrap_or(if self.simulated.is_some() { 1 } else { 64 }),
             limits: self.limits(),

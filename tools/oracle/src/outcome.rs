@@ -49,6 +49,9 @@ pub(crate) struct Outcome {
     /// Bytes that moved between the device and the host, as the library reports.
     #[serde(default)]
     pub(crate) moved: u64,
+    /// How often it has asked for its turn, as the library reports.
+    #[serde(default)]
+    pub(crate) asks: u64,
     /// The time of each step.
     #[serde(default)]
     pub(crate) times: Vec<Duration>,

@@ -45,11 +45,16 @@ impl Process {
         Ok(Self { child, input, lines: lines(output), words, patience, _partners: partners })
     }
 
-    /// Runs a program, until a time at most.
-    pub(crate) fn run(&mut self, program: &Program, end: End) -> Run {
+    /// Lets it begin a program.
+    pub(crate) fn feed(&mut self, program: &Program) {
         let line = serde_json::to_string(program).unwrap_or_default();
         // A process that has ended reads no more: its missing answer shows that.
         let _fed = self.input.as_mut().map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
+    }
+
+    /// Runs a program, until a time at most.
+    pub(crate) fn run(&mut self, program: &Program, end: End) -> Run {
+        self.feed(program);
         let begin = Instant::now();
         loop {
             match self.lines.recv_timeout(GLANCE) {
@@ -99,11 +104,14 @@ fn silent(seed: u64) -> Run {
     Run::Over(Outcome { seed, hang: Some(stay), ..Outcome::default() })
 }
 
+/// Lines of standard error that are told. A race has up to seven.
+const LAST_WORDS: usize = 12;
+
 /// The end of a process's standard error.
 fn last_words(mut errors: ChildStderr) -> String {
     let mut bytes = Vec::new();
     let _whole = errors.read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().rev().take(6).collect();
+    let lines: Vec<&str> = text.lines().rev().take(LAST_WORDS).collect();
     lines.into_iter().rev().map(|line| format!("\n    {line}")).collect()
 }

@@ -151,6 +151,11 @@ impl Statistics {
         devices.iter().flat_map(ways).flatten().sum()
     }
 
+    /// How often the process has asked for its turn at a GPU.
+    pub(crate) fn asks(self) -> u64 {
+        self.document()["turn"]["asks"].as_u64().unwrap_or(0)
+    }
+
     fn document(self) -> Value {
         let text = (self.0)();
         if text.is_null() {

@@ -38,6 +38,8 @@ pub(crate) struct Found {
     pub(crate) moved: u64,
     /// Programs of which some did.
     moving: u64,
+    /// How often programs have asked for their turns.
+    pub(crate) asks: u64,
     pub(crate) failed: Vec<Failed>,
 }
 
@@ -58,6 +60,7 @@ impl Found {
             relayed: BTreeMap::new(),
             moved: 0,
             moving: 0,
+            asks: 0,
             failed: Vec::new(),
         }
     }
@@ -85,9 +88,10 @@ impl Found {
             self.blocks += u64::from(matches!(step.action, Action::Allocate { .. }));
         }
         match verdict {
-            Verdict::Right { checked, refused, relayed, moved } => {
+            Verdict::Right { checked, refused, relayed, moved, asks } => {
                 self.checked += checked;
                 self.moved += moved;
+                self.asks += asks;
                 self.moving += u64::from(*moved > 0);
                 self.refused += refused;
                 for step in relayed.iter().filter_map(|step| program.steps.get(*step)) {
@@ -190,6 +194,9 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     if found.moved > 0 {
         println!("memory of {} programs moved: {} MiB", found.moving, found.moved >> 20);
     }
+    if found.asks > 0 {
+        println!("turns that were asked for: {}", found.asks);
+    }
     println!("seconds of all processes:");
     found.spent.iter().for_each(|(part, time)| println!("  {:>8.1}  {part}", time.as_secs_f64()));
     if !found.open.is_empty() {
@@ -217,6 +224,6 @@ fn document(found: &Found) -> serde_json::Value {
         "open_at": found.open, "open_first": found.open_first, "slow": found.slow,
         "seconds_in": found.spent.iter().map(|(part, time)| (*part, time.as_secs_f64())).collect::<BTreeMap<_, _>>(),
         "steps": found.steps, "relayed": found.relayed, "moved_bytes": found.moved, "moved_programs": found.moving,
-        "failed": failed.collect::<Vec<_>>(),
+        "asks": found.asks, "failed": failed.collect::<Vec<_>>(),
     })
 }

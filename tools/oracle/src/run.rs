@@ -301,6 +301,7 @@ impl Running<'_> {
             hang: state.hang.clone(),
             relayed: state.relayed.clone(),
             moved: 0,
+            asks: 0,
             times: self.times(&state),
             checked: state.checks.values().sum::<u64>() + copied + state.read,
             took: Took::default(),

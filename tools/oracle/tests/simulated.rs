@@ -205,16 +205,27 @@ fn the_library_with_pauses() {
 }
 
 /// Hazard (wrong result): pauses, limits, detaches and attaches meet at random moments, while
-/// processes that take the device's memory are killed.
+/// processes that take the device's memory are killed, and calls of the driver fail.
 #[test]
 fn all_changes_at_once_beside_partners_that_are_killed() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
     let common = ["--pauses", "--partners", "--programs", "8", "--library", &library];
-    for arguments in [&["--seed", "7600", "--moves", "--limits"][..], &["--seed", "7700"]] {
+    let failing = ["--seed", "60197", "--moves", "--limits", "--failing"];
+    for arguments in [&["--seed", "7600", "--moves", "--limits"][..], &["--seed", "7700"], &failing] {
         let document = clean(&[arguments, &common].concat());
         assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
     }
+}
+
+/// Hazard (wrong result): bytes change, or a call fails or waits for ever, where processes take
+/// turns at a device and others are killed, and so is the broker.
+#[test]
+fn programs_that_take_turns_beside_others_that_are_killed() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    let document = clean(&["--seed", "7900", "--turns", "--programs", "12", "--library", &library]);
+    assert!(document["asks"].as_u64() > Some(0), "no program waited for its turn: {document}");
 }
 
 /// Hazard: a run in which nothing moves ends as a success.

@@ -19,7 +19,10 @@
 //! order. The processor's own accesses, and kernels that [`crate::footprint`] does not know, are
 //! not checked.
 //!
-//! A race ends the process: a program might handle an error code, and must not handle a race.
+//! A race ends the process: a program might handle an error code, and must not handle a race. The
+//! message has the last accesses of the bytes, with the threads that asked for them.
+
+mod history;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -30,6 +33,7 @@ use crate::lane::{Point, Work};
 use crate::memory::map::Piece;
 use crate::settings::{complain, settings};
 use crate::state::driver;
+use history::History;
 
 /// For each lane, by serial number, how many pieces of its work are certainly done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,12 +111,17 @@ impl Placed {
         Self { access: access.clone(), pieces: driver().memory().pieces(access.range.clone()) }
     }
 
-    fn conflicts(&self, other: &Self) -> bool {
-        let writes = self.access.what != Use::Read || other.access.what != Use::Read;
+    /// Are some bytes the same?
+    fn shares(&self, other: &Self) -> bool {
         let shares = |piece: &Piece| {
             other.pieces.iter().any(|p| p.file == piece.file && overlap(&p.range, &piece.range))
         };
-        writes && self.pieces.iter().any(shares)
+        self.pieces.iter().any(shares)
+    }
+
+    fn conflicts(&self, other: &Self) -> bool {
+        let writes = self.access.what != Use::Read || other.access.what != Use::Read;
+        writes && self.shares(other)
     }
 }
 
@@ -125,10 +134,12 @@ struct Races {
     open: Vec<(Arc<Stamp>, Placed)>,
     /// By address, the writer of each word that others wait for.
     words: BTreeMap<u64, Arc<Stamp>>,
+    history: History,
 }
 
 impl Races {
-    const NONE: Self = Self { host: Clock::NONE, open: Vec::new(), words: BTreeMap::new() };
+    const NONE: Self =
+        Self { host: Clock::NONE, open: Vec::new(), words: BTreeMap::new(), history: History::NONE };
 
     fn see(&mut self, stamp: &Stamp) {
         self.host.join(&stamp.clock);
@@ -257,10 +268,11 @@ impl Uses {
     pub(crate) fn enter(self, point: &Point) {
         let Some(stamp) = point.stamp() else { return };
         for placed in self.0 {
-            let access = placed.access.clone();
-            let found = races().enter(stamp, placed);
-            if let Some(other) = found {
-                end(&format!("{} and, not ordered with it, {}", told(&access), told(&other)));
+            let mut races = races();
+            races.history.note_work(stamp, &placed);
+            if let Some(other) = races.enter(stamp, placed.clone()) {
+                let race = format!("{} and, not ordered with it, {}", told(&placed.access), told(&other));
+                end(&race, &races.history.of(&placed));
             }
         }
     }
@@ -270,15 +282,19 @@ impl Uses {
 pub(crate) fn leave(range: Range<u64>, how: &str) {
     if settings().races {
         let gone = Placed::now(&Access { range, what: Use::Free });
-        let found = races().unseen(&gone);
-        if let Some(other) = found {
+        let mut races = races();
+        races.history.note_removal(how, &gone);
+        if let Some(other) = races.unseen(&gone) {
             let start = gone.access.range.start;
-            end(&format!("{how} at {start:#x} and, not seen done, {}", told(&other)));
+            let race = format!("{how} at {start:#x} and, not seen done, {}", told(&other));
+            end(&race, &races.history.of(&gone));
         }
     }
 }
 
-fn end(race: &str) -> ! {
+/// `last`: the last accesses of the bytes.
+fn end(race: &str, last: &[String]) -> ! {
+    last.iter().for_each(|line| complain(line));
     complain(&format!("a race: {race}"));
     std::process::abort();
 }

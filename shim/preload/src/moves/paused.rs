@@ -33,19 +33,40 @@ pub(crate) enum Undrained {
     Unknown(CUresult),
 }
 
+/// How long work may take to end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DrainLimit {
+    pub(crate) deadline: Instant,
+    /// If the host may hold a stream back. What it needs to go on may wait behind the gate.
+    pub(crate) held: Instant,
+}
+
+impl From<Instant> for DrainLimit {
+    fn from(deadline: Instant) -> Self {
+        Self { deadline, held: deadline }
+    }
+}
+
 impl Migrations {
+    /// May the host hold a stream back?
+    pub(crate) fn may_be_held(&self) -> bool {
+        self.waits.is_held()
+    }
+
     /// Waits until all work on a manager's device has ended. To be called behind the closed gate.
-    pub(crate) fn drain(&self, manager: &Manager<Device>, deadline: Instant) -> Result<(), Undrained> {
+    pub(crate) fn drain(&self, manager: &Manager<Device>, limit: DrainLimit) -> Result<(), Undrained> {
         let holds = GATE.holds();
         loop {
             if process::exiting() {
                 return Err(Undrained::Exiting);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let is_held = self.waits.is_held();
+            let end = if is_held { limit.held.min(limit.deadline) } else { limit.deadline };
+            let left = end.saturating_duration_since(Instant::now());
             match manager.gpu().is_settled(left.min(WAIT)) {
                 Ok(true) => break,
                 Ok(false) if left.is_zero() => {
-                    return Err(Undrained::Late { is_held: self.waits.is_held() });
+                    return Err(Undrained::Late { is_held });
                 }
                 Ok(false) => {}
                 Err(code) => return Err(Undrained::Unknown(code)),

@@ -1,17 +1,15 @@
 //! What steps of all kinds do with all devices.
 
-use std::time::Instant;
-
 use wm_driver::Tier;
 
 use super::outcome::{LeftBlocks, PauseError};
 use crate::moves::Migrations;
-use crate::moves::paused::Undrained;
+use crate::moves::paused::{DrainLimit, Undrained};
 use crate::{physical, registry};
 
 /// Waits until work of all devices has ended.
-pub(super) fn drain(moves: &Migrations, deadline: Instant) -> Result<(), PauseError> {
-    registry::all().try_for_each(|manager| moves.drain(manager, deadline)).map_err(undrained)
+pub(super) fn drain(moves: &Migrations, limit: DrainLimit) -> Result<(), PauseError> {
+    registry::all().try_for_each(|manager| moves.drain(manager, limit)).map_err(undrained)
 }
 
 fn undrained(why: Undrained) -> PauseError {

@@ -27,7 +27,7 @@ pub(super) fn leave(
     let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
     let stored = StoredPause::write(folder, &wanted, progress)?;
     // The copies were waited for by other threads, and one of them may have failed on the way.
-    drain(moves, Instant::now() + SETTLED)?;
+    drain(moves, (Instant::now() + SETTLED).into())?;
     let mut paused = Paused::default();
     paused.in_files = stored.put_away(|_, bytes, why| {
         // Blocks that are free already lie nowhere.
@@ -69,7 +69,7 @@ pub(super) fn resume(
         let came = stored.come_back(progress, how);
         // As above: other threads have waited for the copies.
         for manager in registry::all() {
-            let _seen = moves.drain(manager, Instant::now() + SETTLED);
+            let _seen = moves.drain(manager, (Instant::now() + SETTLED).into());
         }
         let is_all = came.is_all();
         (came, is_all)

@@ -3,8 +3,7 @@
 use wm_abi::CUdevice;
 
 use super::devices::rest_of;
-use super::outcome::{PauseError, PauseExtent, TurnEvents, TurnState};
-use super::plan::{DEADLINE, PauseGoal};
+use super::outcome::{PauseError, TurnEvents, TurnState};
 use super::{PausedParts, Pauses};
 
 impl Pauses {
@@ -20,18 +19,7 @@ impl Pauses {
     /// # Errors
     /// As [`Pauses::pause_to`].
     pub(crate) fn give_way(parts: PausedParts, bytes: Vec<(CUdevice, u64)>) -> Result<(), PauseError> {
-        parts.ask(|book| {
-            if book.is_paused_on_request() {
-                // All that can leaves anyway.
-                return false;
-            }
-            if book.course.goal == PauseGoal::Running {
-                (book.deadline, book.failure, book.is_for_others) = (DEADLINE, None, true);
-                book.folder = None;
-            }
-            book.extent = PauseExtent::Bytes(bytes);
-            book.course.ask_more()
-        })
+        parts.ask(|book| book.ask_way(bytes))
     }
 
     /// How the process stands.

@@ -26,6 +26,7 @@ mod from_files;
 mod giving_way;
 mod outcome;
 mod plan;
+mod requests;
 mod steps;
 mod work;
 
@@ -91,6 +92,8 @@ struct PauseBook {
     asker: Option<KernelThread>,
     /// How much leaves.
     extent: PauseExtent,
+    /// The pause that is there or under way is of a part of the memory.
+    is_of_part: bool,
     /// The process is paused for another one, and not because it was asked for.
     is_for_others: bool,
     /// Blocks that left the device in the last pause and have not come back.
@@ -147,6 +150,7 @@ impl Pauses {
             stored: None,
             asker: None,
             extent: PauseExtent::All,
+            is_of_part: false,
             is_for_others: false,
             left: Vec::new(),
             prepares: false,
@@ -211,17 +215,7 @@ impl Pauses {
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
-        parts.ask(|book| {
-            if book.course.phase != PausePhase::Paused {
-                (book.deadline, book.folder) = (deadline, folder);
-                book.failure = None;
-            }
-            book.asker = asker.or(book.asker);
-            book.extent = PauseExtent::All;
-            // What stayed when it gave way leaves, too.
-            let gave_way = std::mem::take(&mut book.is_for_others);
-            if gave_way { book.course.ask_more() } else { book.course.ask(PauseGoal::Paused) }
-        })
+        parts.ask(|book| book.ask_pause(folder, deadline, asker))
     }
 
     /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
@@ -231,7 +225,7 @@ impl Pauses {
     /// The process cannot be paused, or no thread could be started. Then the gate opens all the
     /// same, and all memory is where it was.
     pub(crate) fn resume(parts: PausedParts) -> Result<(), PauseError> {
-        parts.ask(|book| book.course.ask(PauseGoal::Running))
+        parts.ask(PauseBook::ask_resume)
     }
 
     /// Waits until no pause and no resume is under way.
@@ -300,7 +294,7 @@ impl Pauses {
     /// The next step, or the end of the thread.
     fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
-        let step = book.course.next();
+        let step = book.begin();
         let pausing = Pausing {
             limit: book.deadline,
             folder: book.folder.clone(),
@@ -338,11 +332,6 @@ impl Pauses {
 }
 
 impl PauseBook {
-    /// Was the process asked to pause, and not only to give way? Memory in files was.
-    fn is_paused_on_request(&self) -> bool {
-        self.stored.is_some() || self.course.goal == PauseGoal::Paused && !self.is_for_others
-    }
-
     /// The figures of host memory that is made ahead. `ready`: its bytes now.
     fn arena(&self, ready: u64) -> ArenaStats {
         let is_filling = self.course.is_filling();

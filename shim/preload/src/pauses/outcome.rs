@@ -24,6 +24,13 @@ pub(crate) enum PauseExtent {
     Bytes(Vec<(CUdevice, u64)>),
 }
 
+impl PauseExtent {
+    /// Does some memory stay that could leave?
+    pub(super) fn is_part(&self) -> bool {
+        *self != Self::All
+    }
+}
+
 /// What another subsystem hears and says of pauses for other processes. All are called by the
 /// thread that pauses, without a lock.
 #[derive(Clone, Copy)]

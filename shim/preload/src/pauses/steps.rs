@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use wm_driver::thread;
 
-use super::outcome::{LeftBlocks, PauseError, Paused, Pausing, Resumed, merged};
+use super::outcome::{LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, merged};
 use super::plan::{PauseGoal, PausePhase, PauseStep};
 use super::{PauseBook, PausedParts, STACK, work};
 use crate::black_box;
@@ -83,7 +83,7 @@ impl PausedParts {
 
     fn pause_now(self, pausing: Pausing) {
         let done = work::pause(self.moves, &pausing, self.pauses.events(), &self.pauses.progress);
-        self.has_paused(done, pausing.left);
+        self.has_paused(done, &pausing.extent, pausing.left);
         // A call that came before the gate was kept closed has not seen that it is.
         let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
         if GATE.is_kept() && is_auto() && GATE.is_awaited() {
@@ -98,11 +98,11 @@ impl PausedParts {
         }
         let events = self.pauses.events();
         let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
-        self.has_paused(done, pausing.left);
+        self.has_paused(done, &pausing.extent, pausing.left);
     }
 
     /// `left`: what an earlier resume left on the host, or what has left before.
-    fn has_paused(self, done: Result<Paused, PauseError>, left: Vec<LeftBlocks>) {
+    fn has_paused(self, done: Result<Paused, PauseError>, extent: &PauseExtent, left: Vec<LeftBlocks>) {
         match &done {
             Ok(paused) => {
                 let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
@@ -115,6 +115,7 @@ impl PausedParts {
         self.pauses.ended(|book| match done {
             Ok(paused) => {
                 paused.note(&mut book.figures);
+                book.is_of_part &= extent.is_part();
                 self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
                 book.stored = paused.stored;
                 book.left = merged(paused.left.into_iter().chain(left).collect());

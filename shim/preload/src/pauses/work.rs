@@ -3,7 +3,7 @@
 //! Order of a pause: host memory is made while calls go on; the gate closes; work ends; memory
 //! leaves; what it leaves goes to the driver. Whatever fails before the last step is undone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
@@ -17,8 +17,13 @@ use super::outcome::{
 use super::plan;
 use super::{filing, giving_way};
 use crate::gate::GATE;
+use crate::moves::paused::DrainLimit;
 use crate::moves::{Migrations, pin_reason};
 use crate::{process, registry};
+
+/// How long calls wait for a stream that the host holds back, if the pause is for another process.
+/// What lets the stream go on may be a call that waits behind them.
+const HELD: Duration = Duration::from_secs(1);
 
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(
@@ -34,9 +39,10 @@ pub(super) fn pause(
         PauseExtent::Bytes(shares) => giving_way::prepare(moves, shares),
     }
     let begin = Instant::now();
-    let deadline = begin + pausing.limit;
+    let limit = limit_of(pausing, begin);
+    let deadline = if moves.may_be_held() { limit.held } else { limit.deadline };
     let leave = || {
-        await_work(moves, deadline, is_for_files)?;
+        await_work(moves, limit, is_for_files)?;
         match pausing.folder.as_deref() {
             Some(folder) => filing::leave(moves, folder, progress),
             None => leave_extent(moves, &pausing.extent, events),
@@ -46,6 +52,13 @@ pub(super) fn pause(
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
+}
+
+/// Nothing has asked the program to give way, so it is held up for less.
+fn limit_of(pausing: &Pausing, begin: Instant) -> DrainLimit {
+    let deadline = begin + pausing.limit;
+    let is_for_others = pausing.extent.is_part() && pausing.folder.is_none();
+    DrainLimit { deadline, held: if is_for_others { deadline.min(begin + HELD) } else { deadline } }
 }
 
 /// Host memory for all that can leave.
@@ -68,7 +81,7 @@ pub(super) fn leave_more(
 }
 
 /// Behind the closed gate: memory may leave, and all work has ended.
-fn await_work(moves: &Migrations, deadline: Instant, is_for_files: bool) -> Result<(), PauseError> {
+fn await_work(moves: &Migrations, limit: DrainLimit, is_for_files: bool) -> Result<(), PauseError> {
     if let Some(why) = pin_reason::of_process() {
         return Err(PauseError::Pinned(why));
     }
@@ -78,7 +91,7 @@ fn await_work(moves: &Migrations, deadline: Instant, is_for_files: bool) -> Resu
     if !is_for_files && !registry::all().all(may_leave) {
         return Err(PauseError::NoHost);
     }
-    drain(moves, deadline)
+    drain(moves, limit)
 }
 
 /// What has left comes back if not all of it can leave.
@@ -174,7 +187,7 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
     let came = GATE.with_quiesced_within(pausing.limit, pausing.limit, |_| {
         let is_pinned = pin_reason::of_process().is_some() || process::streams().capturing();
         let mut managers = registry::all();
-        let is_idle = !is_pinned && managers.all(|manager| moves.drain(manager, deadline).is_ok());
+        let is_idle = !is_pinned && managers.all(|manager| moves.drain(manager, deadline.into()).is_ok());
         is_idle.then(|| come_back(moves, &pausing.left))
     });
     let nothing = || Resumed { rest: rest_of(&pausing.left), ..Resumed::default() };

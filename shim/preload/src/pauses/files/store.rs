@@ -2,7 +2,8 @@
 //!
 //! Invariants: a file has no name in its folder from its first byte on, so it goes with the process
 //! at any end, and none removes it or takes another one for it; it may be read by its user alone.
-//! A pause that finds no room for its bytes finds that before it writes any.
+//! A pause that finds no room for its bytes finds that before it writes any. The room is free when
+//! a store goes, also if a child that was forked meanwhile has the files open.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,8 +11,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use wm_driver::staging::PAGE;
+
+use crate::process;
 
 /// Names that are tried where a file cannot be made without one.
 const NAMES: usize = 16;
@@ -28,6 +31,15 @@ pub(super) struct ChunkPlace {
     pub(super) file: usize,
     /// In bytes from its beginning, a multiple of a page.
     pub(super) offset: u64,
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        // In a child the bytes are its parent's.
+        if !process::forked() {
+            self.files.iter().for_each(|file| drop(file.set_len(0)));
+        }
+    }
 }
 
 impl FileStore {
@@ -77,7 +89,9 @@ fn code(error: &io::Error) -> Errno {
 fn make(folder: &Path, bytes: u64) -> Result<File, Errno> {
     let direct = OFlags::DIRECT.bits().cast_signed();
     let file = nameless(folder, direct).or_else(|_| nameless(folder, 0))?;
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(PAGE as u64)) {
+    let whole = bytes.max(PAGE as u64);
+    // No signal reaches this thread, but a process that is frozen and goes on interrupts the call.
+    match retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, whole)) {
         // A file system that gives no room ahead tells at a write that there is none.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(file),
         Err(full) => Err(full),
