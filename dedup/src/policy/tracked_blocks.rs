@@ -147,7 +147,7 @@ impl ChunkState {
 pub struct BlockUsage {
     /// In chunks that arrived by copies.
     pub candidates: u64,
-    /// In memory that several processes may map.
+    /// In memory that several processes map or have mapped: a write there needs a copy first.
     pub shared: u64,
     /// In another process's memory.
     pub saved: u64,
@@ -346,7 +346,7 @@ impl BlockFacts {
         let states = || self.chunks.values();
         BlockUsage {
             candidates: self.candidates.chunks().count() as u64 * CHUNK_BYTES,
-            shared: bytes(states().filter(|state| state.lease().is_some() && !state.is_waiting()).count()),
+            shared: bytes(states().filter(|state| state.handle().is_some()).count()),
             saved: bytes(states().filter(|state| matches!(state, ChunkState::Taken { .. })).count()),
         }
     }

