@@ -1,5 +1,5 @@
 #!/bin/sh
-# Gathers and scatters over islands on one machine, whose GPUs pose as those of several: WholeMemory beside RAPIDS' library and beside NCCL
+# Gathers and scatters over islands on one machine. Its GPUs pose as those of several: WholeMemory beside RAPIDS' library and beside NCCL
 # alone, over sockets of the loopback interface and over the links between GPUs, the upper bound. Run from the repository root after
 # `make dist`. Rows are printed as they come; with two GPUs it takes less than 200 s.
 #

@@ -3,6 +3,7 @@ argument is no setting, or takes a word that the library does not."""
 
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tempfile
@@ -176,20 +177,24 @@ for name in {sorted(_settings.SWITCHES)!r}:
     assert not _enable._judged(library, {{name: _enable._text(name, False)}})["problems"], name
 """)
 
-    def test_a_process_with_folders_of_its_own_is_found(self):
+    def test_a_process_with_folders_of_its_own_is_found_beside_a_socket_of_the_dead(self):
         serve = "wmshim.enable(); assert driver_has_memory(1); print(os.getpid(), flush=True); sys.stdin.read()"
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as askers:
             environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "WMSHIM_LIB": LIBRARY, "WMSHIM_DRIVER": DRIVER}
             environment.update({"TMPDIR": folder, "XDG_RUNTIME_DIR": folder + "/none"})
             command = [sys.executable, "-B", "-c", BEGIN + serve]
             with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
                 pid = int(process.stdout.readline())
+                places = {"TMPDIR": askers, "XDG_RUNTIME_DIR": askers + "/none"}
+                Path(askers, f"wmshim-{os.geteuid()}").mkdir(mode=0o700)
+                with socket.socket(socket.AF_UNIX) as listener:
+                    listener.bind(str(Path(askers, f"wmshim-{os.geteuid()}", f"{pid}.sock")))
                 told = self.succeed(f"""
 answers = {{request: wmshim.ask(request, {pid}) for request in ("stats", "blocks", "config", "dump")}}
 assert answers["stats"]["pid"] == {pid} and answers["blocks"]["devices"] and answers["config"]["settings"], answers
 assert answers["dump"]["path"].startswith({folder!r}), answers
 print(wmshim.stats({pid})["devices"][0]["tiers"]["device"]["live_bytes"])
-""")
+""", **places)
                 process.stdin.close()
         self.assertEqual(told, f"{1 << 20}\n")
 

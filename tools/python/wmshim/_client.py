@@ -50,7 +50,12 @@ def ask(request: Request, pid: int) -> Any:
     if pid <= 0:
         raise ValueError(f"{pid} is no process: numbers of processes are above 0")
     path = _find(pid)
-    answer = _decode(_exchange(path, request)) if isinstance(path, Path) else _wmctl(request, pid, path)
+    try:
+        answer = _decode(_exchange(path, request)) if isinstance(path, Path) else _wmctl(request, pid, path)
+    except ConnectionRefusedError:
+        # Another process had the number before: the one that has it now may have folders of its own.
+        why = Unavailable(f"{path} is left over from a process that ended; `wmctl clean` removes it")
+        answer = _wmctl(request, pid, why)
     if isinstance(answer, dict) and "error" in answer:
         raise Unavailable(f"process {pid} answered: {_shown(str(answer['error']))}")
     return answer
@@ -136,6 +141,7 @@ def _distrust(directory: Path) -> Optional[str]:
 
 
 def _exchange(path: Path, request: str) -> bytes:
+    """The line that a socket answers. Raises ConnectionRefusedError where no process listens at it."""
     line = json.dumps({"request": request}).encode() + b"\n"
     deadline = time.monotonic() + PATIENCE_S
     try:
@@ -146,8 +152,8 @@ def _exchange(path: Path, request: str) -> bytes:
                 raise Unavailable(f"user {user} listens at {path}, who is not to be believed; it was not asked")
             client.sendall(line)
             return b"".join(_receive(client, deadline))
-    except ConnectionRefusedError as error:
-        raise Unavailable(f"{path} is left over from a process that ended; `wmctl clean` removes it") from error
+    except ConnectionRefusedError:
+        raise
     except OSError as error:
         raise Unavailable(f"no answer from {path}: {error}") from error
 
