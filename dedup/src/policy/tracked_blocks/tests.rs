@@ -149,7 +149,7 @@ fn usage_counts_leases_and_memory_of_others() {
     facts.shared(1, ChunkState::Taken { handle: 1, lease: Lease(1) });
     facts.shared(2, ChunkState::Given { handle: 2, lease: Some(Lease(2)) });
     facts.shared(3, ChunkState::Given { handle: 3, lease: None });
-    let usage = BlockUsage { candidates: 7, shared: 2, saved: 1 };
+    let usage = BlockUsage { candidates: 7, shared: 3, saved: 1 };
     let bytes = |usage: BlockUsage| [usage.candidates, usage.shared, usage.saved];
     assert_eq!(bytes(facts.usage()), bytes(usage).map(|chunks| chunks * CHUNK_BYTES));
 }

@@ -51,7 +51,7 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
     match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
         Ok((manager, callbacks)) => {
             manager.allow_dependencies(!REGISTRY.independent.contains(device));
-            let published = REGISTRY.managers.publish(index, Box::leak(Box::new(manager)));
+            let published = REGISTRY.managers.publish(index, Box::leak(manager));
             (callbacks.on_create)();
             Some(published)
         }
@@ -73,7 +73,13 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
     existing(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
 }
 
-fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, Unmanaged> {
+/// A manager on the heap: threads with little stack come here, and an unoptimised build has a copy of
+/// each value that is moved.
+fn build(
+    device: CUdevice,
+    context: CUcontext,
+    callbacks: &Callbacks,
+) -> Result<Box<Manager<Device>>, Unmanaged> {
     let gpu = Device::new(driver(), streams(), device, context)?
         .beside(host_of_others, callbacks.on_shortage, callbacks.on_overflow)
         .with_fingerprints(callbacks.fingerprints);
@@ -99,7 +105,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     let sizes = LimitWords { total, limit: limits.device_limit.min(total), headroom: limits.headroom };
     let shown = black_box::device(device, [&label.name, &label.uuid, &label.pci], &sizes);
     let gpu = gpu.telling(callbacks.on_change);
-    Ok(Manager::sharing(gpu, limits, Arc::clone(host_budget), shown))
+    Ok(Box::new(Manager::sharing(gpu, limits, Arc::clone(host_budget), shown)))
 }
 
 /// The settings' limits for a device of `total` bytes.
