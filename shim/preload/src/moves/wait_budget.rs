@@ -8,7 +8,9 @@
 //!
 //! The share is credit that time earns and waits spend. While a trial measures what waits bring,
 //! they may spend what was earned before, since few waits far apart move too little to be seen in
-//! the program's pace.
+//! the program's pace. So they may before the first trial, where [`AMPLE`] credit is left: a launch
+//! that does not wait reads its memory from the host, and is so slow that no wait behind it ends in
+//! time.
 //!
 //! A plain value: the caller reads the clock.
 
@@ -26,6 +28,12 @@ pub(super) const RESCUE: Duration = Duration::from_secs(2);
 
 /// The most credit that a trial can spend.
 const SAVED: Duration = Duration::from_secs(5);
+
+/// Credit of several waits, with which each launch of a step can wait before anything is measured.
+const AMPLE: Duration = Duration::from_millis(80);
+
+/// A wait has ended late if it took its limit and one part in so many of that.
+const LATE_PART: u32 = 8;
 
 /// A wait of the program's own that is as long has found the GPU busy.
 const BUSY: Duration = Duration::from_micros(100);
@@ -68,6 +76,12 @@ pub(super) struct EndedWait {
     pub(super) has_moved: bool,
 }
 
+impl EndedWait {
+    fn is_late(&self) -> bool {
+        self.took > self.limit + self.limit / LATE_PART
+    }
+}
+
 /// When the next wait may be, and how long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitBudget {
@@ -88,6 +102,12 @@ impl WaitBudget {
     /// Waits of at most `most`, and of one part in `share` of the time.
     pub(super) const fn new(most: Duration, share: u32) -> Self {
         Self { most, share, last: None, pause: Duration::ZERO, earns_from: None, spent: Duration::ZERO }
+    }
+
+    /// What a wait counts as: one of unknown worth as one of a trial, while there is ample credit.
+    pub(super) fn counts_as(&mut self, now: Instant, worth: WaitWorth) -> WaitWorth {
+        let is_trial = worth == WaitWorth::Unknown && self.credit(now) >= AMPLE;
+        if is_trial { WaitWorth::Trial } else { worth }
     }
 
     /// The longest wait at present; `None`: there is none. Credit is earned from the first call on.
@@ -133,7 +153,7 @@ impl WaitBudget {
         let least = wait.took.saturating_mul(share);
         // Where the host is far ahead of the GPU, one wait is not enough. What it costs to wait
         // again is a part of what is measured.
-        let is_doubled = wait.took > wait.limit || !wait.has_moved && !worth.is_measured();
+        let is_doubled = wait.is_late() || !wait.has_moved && !worth.is_measured();
         let doubled = self.pause.saturating_mul(2).max(FIRST_PAUSE);
         self.pause = if is_doubled { least.max(doubled) } else { least };
         self.last = Some(wait.end);
@@ -269,7 +289,7 @@ mod tests {
             let mut least = Duration::ZERO;
             for pair in waits.windows(2) {
                 let [MadeWait { wait: one, .. }, MadeWait { begin: next, .. }] = pair else { unreachable!() };
-                let is_vain = !one.has_moved || one.took > one.limit;
+                let is_vain = !one.has_moved || one.is_late();
                 let share = one.took * (SHARE - 1);
                 least = if is_vain { (least * 2).max(FIRST_PAUSE).max(share) } else { share };
                 prop_assert!(*next - one.end >= least, "{:?} and not {least:?}", *next - one.end);
@@ -288,7 +308,7 @@ mod tests {
                 now += took;
                 let wait = EndedWait { limit: WAIT, took, end: now, has_moved: ask.has_moved };
                 budget.end(&wait, WaitWorth::Unknown);
-                let doubled = if ask.has_moved && took <= WAIT { Duration::ZERO } else { least * 2 };
+                let doubled = if ask.has_moved && !wait.is_late() { Duration::ZERO } else { least * 2 };
                 least = doubled.max(took * (SHARE - 1)).max(FIRST_PAUSE);
             }
         }

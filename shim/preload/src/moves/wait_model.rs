@@ -88,7 +88,7 @@ impl<'a> Model<'a> {
         let clock = || TrialClock { event: self.event, time, host_waits: self.host_waits, credit };
         self.trial.record(self.event, (self.event > 2 * period).then_some(period), clock);
         self.event += 1;
-        let worth = self.trial.worth();
+        let worth = self.budget.counts_as(self.now, self.trial.worth());
         let is_far = self.now - self.idle_seen > AHEAD;
         let paces = worth.is_measured() && (is_far || self.event.is_multiple_of(PACE));
         let is_wanted = !self.placed[number] || paces;

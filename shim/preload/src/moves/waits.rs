@@ -76,7 +76,12 @@ impl Waits {
 
     /// Before a launch that uses memory of the host.
     pub(super) fn of_launch(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
-        (!self.is_held()).then(|| grant(&self.calls, worth)).flatten()
+        (!self.is_held()).then(|| self.call(worth)).flatten()
+    }
+
+    fn call(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
+        let worth = lock(&self.calls).counts_as(Instant::now(), worth);
+        grant(&self.calls, worth)
     }
 
     /// The time that waits of launches may take by now, and how often the host has waited itself.
@@ -95,7 +100,7 @@ impl Waits {
         if self.is_held() {
             return None;
         }
-        let granted = grant(&self.calls, worth).or_else(|| grant(&self.looks, WaitWorth::Unknown));
+        let granted = self.call(worth).or_else(|| grant(&self.looks, WaitWorth::Unknown));
         granted.map(|wait| wait.at_most(link_time(bytes)))
     }
 

@@ -51,9 +51,6 @@ const STEADY_PART: u64 = 16;
 /// A measurement ends without a wait of the host after so many times its events.
 const UNALIGNED: u64 = 8;
 
-/// Credit with which calls wait before a way is measured, beside their share.
-const AMPLE: Duration = Duration::from_millis(80);
-
 /// A trial begins with credit for waits of one part in so many of a period.
 const EARNED: u32 = 8;
 
@@ -92,23 +89,16 @@ pub(super) enum Way {
 /// In the order of trials.
 const WAYS: [Way; 3] = [Way::Bring, Way::Leave, Way::Follow];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
-    /// No way was measured. Has the program credit for waits beside their share?
-    Untold {
-        is_ample: bool,
-    },
+    /// No way was measured.
+    #[default]
+    Untold,
     /// The program still finds its memory as another way has left it.
     Settling(Way),
     Measuring(Way),
     /// The best of those that were measured. A number of periods goes by until the next trial.
     Chosen(Way, u32),
-}
-
-impl Default for Phase {
-    fn default() -> Self {
-        Self::Untold { is_ample: false }
-    }
 }
 
 /// See above.
@@ -131,7 +121,7 @@ pub(super) struct WayTrial {
 impl fmt::Display for WayTrial {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let now = match self.phase {
-            Phase::Untold { .. } => "nothing is measured yet".to_owned(),
+            Phase::Untold => "nothing is measured yet".to_owned(),
             Phase::Settling(way) => format!("{way:?} is tried"),
             Phase::Measuring(way) => format!("{way:?} is measured"),
             Phase::Chosen(way, rest) => format!("{way:?} is the best for {rest} periods"),
@@ -148,8 +138,7 @@ impl fmt::Display for WayTrial {
 impl WayTrial {
     pub(super) fn worth(&self) -> WaitWorth {
         match self.phase {
-            Phase::Untold { is_ample: false } => WaitWorth::Unknown,
-            Phase::Untold { is_ample: true } => WaitWorth::Trial,
+            Phase::Untold => WaitWorth::Unknown,
             Phase::Settling(Way::Leave) | Phase::Measuring(Way::Leave) | Phase::Chosen(Way::Leave, _) => {
                 WaitWorth::Costs
             }
@@ -161,7 +150,7 @@ impl WayTrial {
     /// The way of the moment.
     pub(super) fn way(&self) -> Way {
         match self.phase {
-            Phase::Untold { .. } => Way::Bring,
+            Phase::Untold => Way::Bring,
             Phase::Settling(way) | Phase::Measuring(way) | Phase::Chosen(way, _) => way,
         }
     }
@@ -174,7 +163,7 @@ impl WayTrial {
 
     /// Was a way tried, or is one?
     pub(super) fn is_tried(&self) -> bool {
-        !matches!(self.phase, Phase::Untold { .. })
+        !matches!(self.phase, Phase::Untold)
     }
 
     /// A wait has brought moves.
@@ -218,17 +207,14 @@ impl WayTrial {
         let is_whole = events >= length && (is_step || events >= UNALIGNED * length);
         self.looked = now;
         match self.phase {
-            Phase::Untold { .. } if is_whole => self.begin_trials(now, length),
-            Phase::Untold { .. } => {
-                self.phase = Phase::Untold { is_ample: now.credit >= AMPLE };
-            }
+            Phase::Untold if is_whole => self.begin_trials(now, length),
             Phase::Settling(way) | Phase::Measuring(way) => self.look_at_trial(way, now, length, is_whole),
             Phase::Chosen(way, rest) if is_whole => {
                 let pace = self.pace(now);
                 self.set_cost(way, pace);
                 self.rest(way, rest, now, length);
             }
-            Phase::Chosen(..) => {}
+            Phase::Untold | Phase::Chosen(..) => {}
         }
     }
 
