@@ -8,8 +8,10 @@ use wm_abi::{CUdevice, CUfunction, CUgraphExec, CUstream};
 use wm_driver::StreamId;
 
 use super::code::CODE;
+use super::numbers::LaunchNumbers;
 use super::touched::{self, BlockSet, TouchedBlock, is_address};
-use super::words::{ArgumentsRead, LaunchArguments, LaunchWord};
+use super::words::{ArgumentsRead, LaunchArguments, LaunchWord, ParameterPlace};
+use super::{Subscriber, has_subscribed};
 use crate::registry;
 
 /// The function that a launch runs.
@@ -53,6 +55,7 @@ pub(crate) struct Launch {
     place: LaunchPlace,
     read: ArgumentsRead,
     words: Words,
+    numbers: LaunchNumbers,
     blocks: BlockSet,
     /// The blocks were looked up.
     has_blocks: bool,
@@ -90,6 +93,18 @@ impl Launch {
                 }
             })
         };
+        if has_subscribed(Subscriber::Predictor) {
+            // SAFETY: as above.
+            unsafe { self.read_numbers(layout, &arguments) };
+        }
+    }
+
+    /// # Safety
+    /// As of [`Launch::read_arguments`], and the layout is the function's.
+    #[cold]
+    unsafe fn read_numbers(&mut self, layout: &[ParameterPlace], arguments: &LaunchArguments) {
+        // SAFETY: the caller guarantees it.
+        unsafe { arguments.read_numbers(layout, |number| self.numbers.note(number)) };
     }
 
     /// Its arguments are unknown.
@@ -100,6 +115,7 @@ impl Launch {
             place,
             read: ArgumentsRead::Unknown,
             words: Words::new(),
+            numbers: LaunchNumbers::default(),
             blocks: BlockSet::new(),
             has_blocks: false,
         }
@@ -121,6 +137,11 @@ impl Launch {
     #[inline]
     pub(crate) fn words(&self) -> &[LaunchWord] {
         &self.words
+    }
+
+    /// The numbers among the arguments, while placement is predicted; else none.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        self.numbers.as_slice()
     }
 
     /// The blocks that the words lie in, lowest address first, each once. `None`: the launch may

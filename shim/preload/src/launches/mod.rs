@@ -5,6 +5,7 @@
 //! | [`launch`] | a launch: its function, its stream, and the argument words that may be addresses |
 //! | [`layouts`] | where each function's parameters lie, as the driver tells it, remembered by handle |
 //! | [`words`] | from a launch's arguments to their words; reads the program's memory only |
+//! | [`numbers`] | the numbers of a launch that may be sizes |
 //! | [`touched`] | from words to blocks |
 //! | [`code`] | the facts about the loaded functions: layouts and images together |
 //! | [`images`] | which code a function is, the same in every process |
@@ -22,6 +23,7 @@ mod code;
 mod images;
 mod launch;
 mod layouts;
+mod numbers;
 mod touched;
 mod words;
 

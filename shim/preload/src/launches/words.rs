@@ -14,6 +14,9 @@ use wm_abi::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAU
 /// Bytes of a pointer.
 const WORD: usize = size_of::<u64>();
 
+/// Bytes of a number that counts rows, columns or elements.
+const NUMBER: usize = size_of::<u32>();
+
 /// Keys that an `extra` list can have before its end, each of them once.
 const KEYS: usize = 2;
 
@@ -59,17 +62,51 @@ impl LaunchArguments {
     /// They are a launch's arguments: arrays as the driver's functions take them, for a kernel with
     /// these parameters.
     #[inline]
-    pub(super) unsafe fn read(&self, layout: &[ParameterPlace], each: impl FnMut(u32, u64)) -> ArgumentsRead {
-        // SAFETY: the caller guarantees the form that is not null.
+    pub(super) unsafe fn read(
+        &self,
+        layout: &[ParameterPlace],
+        mut each: impl FnMut(u32, u64),
+    ) -> ArgumentsRead {
+        // SAFETY: the caller guarantees it; the words lie in the parameter.
         let is_whole = unsafe {
+            self.visit(layout, |place, parameter| {
+                for offset in (0..place.size / WORD).map(|index| index * WORD) {
+                    let word = parameter.add(offset).cast::<u64>().read_unaligned();
+                    each((place.offset + offset) as u32, word);
+                }
+            })
+        };
+        if is_whole { ArgumentsRead::Whole } else { ArgumentsRead::Refused }
+    }
+
+    /// Hands every number of 4 bytes to `each`: also the two halves of a word.
+    ///
+    /// # Safety
+    /// As of [`LaunchArguments::read`].
+    pub(super) unsafe fn read_numbers(&self, layout: &[ParameterPlace], mut each: impl FnMut(u32)) {
+        // SAFETY: the caller guarantees it; the numbers lie in the parameter.
+        unsafe {
+            self.visit(layout, |place, parameter| {
+                for offset in (0..place.size / NUMBER).map(|index| index * NUMBER) {
+                    each(parameter.add(offset).cast::<u32>().read_unaligned());
+                }
+            });
+        }
+    }
+
+    /// Hands each parameter to `each`, with the place of its bytes. Arguments need not be aligned.
+    /// `false`: one is missing.
+    #[inline]
+    unsafe fn visit(&self, layout: &[ParameterPlace], each: impl FnMut(&ParameterPlace, *const u8)) -> bool {
+        // SAFETY: the caller guarantees the form that is not null.
+        unsafe {
             match (self.parameters.is_null(), self.extra.is_null()) {
                 (false, true) => by_pointers(self.parameters, layout, each),
                 (true, false) => buffer(self.extra).is_some_and(|buffer| in_buffer(buffer, layout, each)),
                 (true, true) => layout.is_empty(),
                 (false, false) => false,
             }
-        };
-        if is_whole { ArgumentsRead::Whole } else { ArgumentsRead::Refused }
+        }
     }
 }
 
@@ -78,7 +115,7 @@ impl LaunchArguments {
 unsafe fn by_pointers(
     parameters: *mut *mut c_void,
     layout: &[ParameterPlace],
-    mut each: impl FnMut(u32, u64),
+    mut each: impl FnMut(&ParameterPlace, *const u8),
 ) -> bool {
     for (index, place) in layout.iter().enumerate() {
         // SAFETY: one pointer a parameter.
@@ -86,8 +123,7 @@ unsafe fn by_pointers(
         if argument.is_null() {
             return false;
         }
-        // SAFETY: the argument has as many bytes as the parameter.
-        unsafe { scan(argument.cast(), place, &mut each) };
+        each(place, argument.cast());
     }
     true
 }
@@ -103,14 +139,14 @@ struct ArgumentBuffer {
 unsafe fn in_buffer(
     buffer: ArgumentBuffer,
     layout: &[ParameterPlace],
-    mut each: impl FnMut(u32, u64),
+    mut each: impl FnMut(&ParameterPlace, *const u8),
 ) -> bool {
     for place in layout {
         if place.offset.checked_add(place.size).is_none_or(|end| end > buffer.bytes) {
             return false;
         }
         // SAFETY: it lies in the buffer.
-        unsafe { scan(buffer.start.add(place.offset), place, &mut each) };
+        each(place, unsafe { buffer.start.add(place.offset) });
     }
     true
 }
@@ -138,15 +174,6 @@ unsafe fn buffer(extra: *mut *mut c_void) -> Option<ArgumentBuffer> {
     }
     // SAFETY: this key's value points to the size.
     Some(ArgumentBuffer { start, bytes: unsafe { size.read_unaligned() } })
-}
-
-/// The whole words of one parameter.
-#[inline]
-unsafe fn scan(parameter: *const u8, place: &ParameterPlace, each: &mut impl FnMut(u32, u64)) {
-    for offset in (0..place.size / WORD).map(|index| index * WORD) {
-        // SAFETY: inside the parameter; arguments need not be aligned here.
-        each((place.offset + offset) as u32, unsafe { parameter.add(offset).cast::<u64>().read_unaligned() });
-    }
 }
 
 #[cfg(test)]
@@ -251,6 +278,19 @@ mod tests {
     }
 
     const ONE: [ParameterPlace; 1] = [ParameterPlace { offset: 0, size: 8 }];
+
+    /// Hazard (silent degradation): a size is not seen that is a parameter of 4 bytes.
+    #[test]
+    fn numbers_of_four_bytes_are_read_wherever_they_lie() {
+        let (count, pair) = (7_u32, [8_u32, 9]);
+        let mut pointers = [value(&count), value(&pair)];
+        let arguments = LaunchArguments { parameters: pointers.as_mut_ptr(), extra: null_mut() };
+        let layout = [ParameterPlace { offset: 0, size: 4 }, ParameterPlace { offset: 8, size: 8 }];
+        let mut numbers = Vec::new();
+        // SAFETY: the test's own arrays.
+        unsafe { arguments.read_numbers(&layout, |number| numbers.push(number)) };
+        assert_eq!(numbers, [7, 8, 9]);
+    }
 
     #[test]
     fn lists_that_lack_something_are_unknown() {

@@ -18,6 +18,7 @@ pub(crate) mod pin_reason;
 mod predictor;
 mod refusals;
 mod room;
+mod sizes;
 mod slices;
 mod spans;
 mod step;

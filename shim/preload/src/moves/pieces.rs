@@ -61,11 +61,16 @@ impl Migrations {
         Some((manager, pieces))
     }
 
-    /// Adds the pieces that a launch with these words uses, as far as it is guessed.
+    /// Adds the pieces that a launch with these words and numbers uses, as far as it is guessed.
     #[inline]
-    pub(super) fn add_pieces(&self, words: impl Iterator<Item = u64>, used: &mut TouchedGroups) {
+    pub(super) fn add_pieces(
+        &self,
+        words: impl Iterator<Item = u64>,
+        numbers: &[u32],
+        used: &mut TouchedGroups,
+    ) {
         if self.has_pieces() {
-            wm_driver::lock(&self.spans).add_pieces(words, piece_at, used);
+            wm_driver::lock(&self.spans).add_pieces(words, numbers, piece_at, used);
         }
     }
 }

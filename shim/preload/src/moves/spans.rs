@@ -1,73 +1,137 @@
 //! How far a kernel's use of the program's own memory goes on from the address that its arguments
 //! name.
 //!
-//! The driver does not know where a tensor ends, but where the next one begins is seen: it is an
-//! argument of some launch. So a use reaches from the argument up to the next address that was an
-//! argument lately, or to the end of the pieces that follow each other without a gap. A wrong guess
-//! costs time, and never bytes.
+//! The driver does not know where a tensor ends, but where another one begins is seen: it is an
+//! argument of some launch, a *border*. A use reaches to the nearest border, or to the end of the
+//! pieces that follow each other without a gap, if nothing tells more. Two things do:
+//!
+//! * *Sizes*: if a border lies as far away as the launch's own numbers say
+//!   ([`super::sizes`]), the use reaches to it, over the borders of tensors that are gone or of parts
+//!   of this one. A border that was named since the address was named last is neither, unless no
+//!   nearer border fits.
+//! * *The last use*: one that reached farther stands until a border within it is named.
+//!
+//! On the launches of six programs the nearest border alone gave 32 to 83 % of the bytes of their
+//! tensors, and this gives 68 to 96 %. A wrong guess costs time, and never bytes.
 //!
 //! Invariants: addresses count for one generation at least and two at most, so that a tensor that
-//! is gone divides no later one; there are at most [`MOST`] of a generation.
+//! is gone divides no later one; there are at most [`MOST`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::sizes::PlausibleSizes;
 use super::touched_groups::TouchedGroups;
 use crate::launches::TouchedBlock;
 
 /// Launches of a generation.
-const LAUNCHES: u32 = 1 << 14;
+const LAUNCHES: u64 = 1 << 14;
 
-/// Addresses of a generation: a program that names more begins the next one early.
-const MOST: usize = 1 << 14;
+/// Addresses: a program that names more begins the next generation early.
+const MOST: usize = 1 << 15;
+
+/// An address that is nearer is a part of the same tensor: allocators have other pools for small
+/// tensors, and kernels name columns and tiles of a large one.
+const NEAR: u64 = 1 << 20;
+
+/// Borders that are looked at for one that fits.
+const LOOKS: usize = 32;
+
+/// An address that launches have named.
+#[derive(Debug, Clone, Copy, Default)]
+struct NamedAddress {
+    /// The launch that named it last; 0: none before the present one.
+    last: u64,
+    /// How far the use of that launch reached.
+    end: u64,
+}
 
 /// The addresses in pieces that launches have named lately.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
-    now: BTreeSet<u64>,
-    before: BTreeSet<u64>,
-    launches: u32,
+    named: BTreeMap<u64, NamedAddress>,
+    launch: u64,
 }
 
 impl Spans {
     pub(super) const fn new() -> Self {
-        Self { now: BTreeSet::new(), before: BTreeSet::new(), launches: 0 }
+        Self { named: BTreeMap::new(), launch: 0 }
     }
 
-    /// Adds the pieces that a launch with these words uses, each once, lowest address first. Those
-    /// of one tensor are one group.
+    /// Adds the pieces that a launch with these words and numbers uses, each once, lowest address
+    /// first. Those of one tensor are one group.
     pub(super) fn add_pieces(
         &mut self,
         words: impl Iterator<Item = u64>,
+        numbers: &[u32],
         find: impl Fn(u64) -> Option<TouchedBlock>,
         used: &mut TouchedGroups,
     ) {
         self.begin_launch();
-        let named: BTreeSet<u64> = words.filter(|word| find(*word).is_some()).collect();
-        self.now.extend(named.iter().copied());
+        let words: BTreeSet<u64> = words.filter(|word| find(*word).is_some()).collect();
+        if words.is_empty() {
+            return;
+        }
+        let sizes = PlausibleSizes::of(numbers, NEAR);
+        for word in &words {
+            self.named.entry(*word).or_default();
+        }
         let mut done = 0;
-        for word in named {
-            let end = self.next_after(word).unwrap_or(u64::MAX);
-            let mut at = word.max(done);
+        for word in &words {
+            let beside = words.range(word.saturating_add(NEAR)..).next().copied();
+            let end = self.end_of(*word, beside, &sizes);
+            let mut at = done.max(*word);
             while let Some(piece) = find(at).filter(|_| at < end) {
                 at = piece.address + piece.bytes;
                 used.push(piece);
             }
             used.end_group();
             done = at;
+            self.named.entry(*word).and_modify(|address| address.end = end);
+        }
+        for word in words {
+            self.named.entry(word).and_modify(|address| address.last = self.launch);
         }
     }
 
     fn begin_launch(&mut self) {
-        self.launches += 1;
-        if self.launches >= LAUNCHES || self.now.len() >= MOST {
-            self.before = std::mem::take(&mut self.now);
-            self.launches = 0;
+        self.launch += 1;
+        if self.launch.is_multiple_of(LAUNCHES) {
+            self.forget_before(self.launch - LAUNCHES);
+        }
+        if self.named.len() >= MOST {
+            self.forget_before(self.launch - LAUNCHES / 4);
+        }
+        if self.named.len() >= MOST {
+            self.named.clear();
         }
     }
 
-    fn next_after(&self, word: u64) -> Option<u64> {
-        let next = |of: &BTreeSet<u64>| of.range(word.saturating_add(1)..).next().copied();
-        [next(&self.now), next(&self.before)].into_iter().flatten().min()
+    fn forget_before(&mut self, launch: u64) {
+        self.named.retain(|_, address| address.last >= launch);
+    }
+
+    /// Where the use of an address ends. `beside`: the next address of the same launch.
+    fn end_of(&self, word: u64, beside: Option<u64>, sizes: &PlausibleSizes) -> u64 {
+        let before = self.named.get(&word).copied().unwrap_or_default();
+        let is_fresh = |border: &NamedAddress| before.last == 0 || border.last >= before.last;
+        let (mut nearest, mut fresh, mut fits) = (None, beside, None);
+        for (border, named) in self.named.range(word.saturating_add(NEAR)..).take(LOOKS) {
+            nearest = nearest.or(Some(*border));
+            if is_fresh(named) {
+                fresh = Some(fresh.map_or(*border, |other: u64| other.min(*border)));
+            }
+            let is_beyond = fresh.is_some_and(|fresh| *border > fresh);
+            if is_beyond && fits.is_some() {
+                break;
+            }
+            if sizes.has(border - word) {
+                fits = Some(*border);
+            }
+        }
+        let end = fits.or(nearest).unwrap_or(u64::MAX);
+        let lives_on = before.last > 0 && fresh.is_none_or(|fresh| fresh >= before.end);
+        let end = if lives_on { end.max(before.end) } else { end };
+        beside.map_or(end, |beside| end.min(beside))
     }
 }
 
@@ -90,8 +154,12 @@ mod tests {
     }
 
     fn used(spans: &mut Spans, words: &[u64]) -> Vec<u64> {
+        used_with(spans, words, &[])
+    }
+
+    fn used_with(spans: &mut Spans, words: &[u64], numbers: &[u32]) -> Vec<u64> {
         let mut groups = TouchedGroups::default();
-        spans.add_pieces(words.iter().copied(), find, &mut groups);
+        spans.add_pieces(words.iter().copied(), numbers, find, &mut groups);
         groups.iter().flatten().map(|piece| piece.id).collect()
     }
 
@@ -118,6 +186,42 @@ mod tests {
             used(&mut spans, &[at(25)]);
         }
         assert_eq!(used(&mut spans, &[at(25)]), [2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    /// Elements of 4 bytes in so many pieces.
+    fn elements(pieces: u64) -> [u32; 3] {
+        [3, 4096, (pieces * PIECE / 4) as u32]
+    }
+
+    #[test]
+    fn a_use_goes_as_far_as_the_launchs_numbers_say_over_borders_of_tensors_that_are_gone() {
+        let mut spans = Spans::new();
+        used(&mut spans, &[at(20), at(40), at(60)]);
+        assert_eq!(used_with(&mut spans, &[at(0)], &elements(6)), [0, 1, 2, 3, 4, 5], "a border fits");
+        assert_eq!(used(&mut spans, &[at(0)]), [0, 1, 2, 3, 4, 5], "the last use stands");
+        assert_eq!(used(&mut spans, &[at(20)]), [2, 3], "another tensor begins there");
+        assert_eq!(used(&mut spans, &[at(0)]), [0, 1], "which ended the first one");
+        assert_eq!(used_with(&mut spans, &[at(0)], &elements(5)), [0, 1], "no border fits");
+    }
+
+    #[test]
+    fn of_borders_that_fit_the_farthest_counts_that_no_fresh_one_is_before() {
+        let mut spans = Spans::new();
+        used(&mut spans, &[at(0), at(20), at(40), at(80)]);
+        let numbers = [elements(2), elements(4), elements(8)].concat();
+        assert_eq!(used_with(&mut spans, &[at(0)], &numbers), [0, 1], "20 was named with it");
+        let mut spans = Spans::new();
+        used(&mut spans, &[at(20), at(40), at(80)]);
+        used(&mut spans, &[at(0)]);
+        used(&mut spans, &[at(80)]);
+        assert_eq!(used_with(&mut spans, &[at(0)], &numbers), [0, 1, 2, 3, 4, 5, 6, 7], "80 alone is fresh");
+    }
+
+    #[test]
+    fn an_address_near_by_is_a_part_of_the_same_tensor() {
+        let mut spans = Spans::new();
+        assert_eq!(used(&mut spans, &[at(0), at(0) + 512, at(40)]), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(used(&mut spans, &[at(0)]), [0, 1, 2, 3]);
     }
 
     proptest! {
@@ -150,7 +254,7 @@ mod tests {
         let mut spans = Spans::new();
         for step in 0..50_000_u64 {
             used(&mut spans, &[BASE + step * 4099 % (PIECE * 10)]);
-            assert!(spans.now.len() <= MOST && spans.before.len() <= MOST + 1);
+            assert!(spans.named.len() <= MOST + 1);
         }
     }
 }

@@ -123,12 +123,12 @@ impl Migrations {
             LaunchedWork::Kernel(_) => {
                 let Some(blocks) = launch.blocks() else { return };
                 used.add_each(blocks);
-                self.add_pieces(addresses(launch.words()), &mut used);
+                self.add_pieces(addresses(launch.words()), launch.numbers(), &mut used);
             }
             LaunchedWork::Graph(executable) => {
                 let named = self.graphs.used_by(executable);
                 used.add_each(&launches::blocks_around(&named));
-                self.add_pieces(named.into_iter(), &mut used);
+                self.add_pieces(named.into_iter(), &[], &mut used);
             }
         }
         let mut predictor = self.predictor();

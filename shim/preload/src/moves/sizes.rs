@@ -1,0 +1,69 @@
+//! How many bytes the tensors of a launch may have, as far as the numbers among its arguments tell:
+//! a kernel is told how many elements it works on, or how many rows and columns.
+//!
+//! A plain value. That a size is plausible is no proof: numbers of other meaning are among the
+//! arguments, too.
+
+use smallvec::SmallVec;
+
+/// Bytes of an element.
+const ELEMENTS: [u64; 4] = [1, 2, 4, 8];
+
+/// Allocators round a tensor's bytes up to a multiple of so many.
+const ROUNDED: u64 = 512;
+
+/// Bytes, in ascending order.
+#[derive(Debug, Default)]
+pub(super) struct PlausibleSizes(SmallVec<[u64; 128]>);
+
+impl PlausibleSizes {
+    /// The sizes above `least` bytes: a number, or a product of two, times the bytes of an element.
+    pub(super) fn of(numbers: &[u32], least: u64) -> Self {
+        let mut sizes = SmallVec::new();
+        let mut add = |count: u64| {
+            let fits = ELEMENTS.into_iter().map(|element| count.saturating_mul(element));
+            sizes.extend(fits.filter(|size| *size > least));
+        };
+        for (index, number) in numbers.iter().enumerate() {
+            add(u64::from(*number));
+            for other in &numbers[index..] {
+                add(u64::from(*number) * u64::from(*other));
+            }
+        }
+        sizes.sort_unstable();
+        Self(sizes)
+    }
+
+    /// Is it one of the sizes, rounded up as an allocator does?
+    pub(super) fn has(&self, bytes: u64) -> bool {
+        let larger = self.0.partition_point(|size| *size <= bytes);
+        larger.checked_sub(1).is_some_and(|at| bytes - self.0[at] < ROUNDED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (silent degradation): the size of a tensor that a kernel is told is not recognized.
+    use super::*;
+
+    #[test]
+    fn counts_rows_by_columns_and_rounded_sizes_are_recognized() {
+        let sizes = PlausibleSizes::of(&[256, 1001, 3_000_000], 1 << 20);
+        for bytes in [
+            3_000_000 * 4,
+            3_000_000 * 256 * 4,
+            1001 * 3_000_000 * 2,
+            (1001 * 1001 * 2_u64).next_multiple_of(512),
+        ] {
+            assert!(sizes.has(bytes), "{bytes}");
+        }
+        for bytes in [0, 256 * 1001, 3_000_000 * 4 - 1, 3_000_000 * 4 + 512, u64::MAX] {
+            assert!(!sizes.has(bytes), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn without_numbers_no_size_is_plausible() {
+        assert!(!PlausibleSizes::of(&[], 0).has(0));
+    }
+}
