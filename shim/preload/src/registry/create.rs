@@ -73,8 +73,8 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
     existing(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
 }
 
-/// A manager on the heap: threads with little stack come here, and an unoptimised build has a copy of
-/// each value that is moved.
+/// A manager on the heap: threads with little stack come here, and an unoptimised build has a copy
+/// of each value that is moved.
 fn build(
     device: CUdevice,
     context: CUcontext,
