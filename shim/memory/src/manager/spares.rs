@@ -25,9 +25,23 @@ impl<G: Gpu> Manager<G> {
         source: SpareSource,
         goes_on: impl Fn() -> bool,
     ) -> Option<SpareSource> {
+        // The idle handles that an idle source does not give are kept copies.
+        let has_kept = |lack: &SpareLack| {
+            source == SpareSource::Idle
+                && lack.tier == Tier::Host
+                && self.count_idle(lack.tier, lack.bytes) > 0
+        };
+        if lacks.iter().any(has_kept) && !self.may_make_beside_copies() {
+            return Some(SpareSource::Kept);
+        }
         let make = |lack: &SpareLack| {
-            let wanted = self.count_wanted(ranges, lack);
-            (0..wanted).take_while(|_| goes_on() && self.make_spare(lack.tier, lack.bytes).is_ok()).count()
+            let (wanted, is_beside) = (self.count_wanted(ranges, lack), has_kept(lack));
+            let goes_on = || goes_on() && self.make_spare(lack.tier, lack.bytes).is_ok();
+            let made = (0..wanted).take_while(|_| goes_on()).count();
+            if is_beside {
+                self.lock().kept_worth.record(made as u64 * lack.bytes);
+            }
+            made
         };
         if lacks.iter().map(make).sum::<usize>() > 0 {
             return Some(SpareSource::Idle);
@@ -41,6 +55,18 @@ impl<G: Gpu> Manager<G> {
         }
         lacks.iter().for_each(|lack| self.note_full(lack, ranges));
         None
+    }
+
+    /// Where moves out get their memory first: kept copies count as idle where no more memory is made
+    /// for them.
+    pub fn first_source(&self) -> SpareSource {
+        if self.may_make_beside_copies() { SpareSource::Idle } else { SpareSource::Kept }
+    }
+
+    /// Is memory made although kept copies of other handles have it?
+    fn may_make_beside_copies(&self) -> bool {
+        let state = self.lock();
+        state.kept_worth.may_make(state.moves.clean_bytes)
     }
 
     /// Makes memory of the host ahead of moves out, as long as the caller `goes_on`: as many

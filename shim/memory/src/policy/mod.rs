@@ -8,6 +8,7 @@ pub(crate) mod fingerprint_pace;
 pub(crate) mod flight;
 pub(crate) mod growth;
 pub(crate) mod keep;
+pub(crate) mod kept_worth;
 pub(crate) mod pool;
 pub(crate) mod recipe;
 pub(crate) mod reuse;

@@ -24,7 +24,8 @@ pub(crate) enum Spare {
 /// Memory on `to` for a handle. Its own kept copy comes first, because what is clean of it need not
 /// be copied. Then an idle handle without the bytes of another one: one of the host's takes long to
 /// make, and the one that a swap leaves behind serves the next. Kept copies of others come last,
-/// the oldest first, behind new memory. `room` is `None` where it was not asked for yet; then a
+/// the newest first, behind new memory: where a program uses its memory in turns, the oldest ones
+/// are those that it comes to next. `room` is `None` where it was not asked for yet; then a
 /// choice that depends on it is [`MoveRefusal::Full`].
 pub(crate) fn spare(
     facts: &Facts<'_>,
@@ -57,7 +58,7 @@ pub(crate) fn spare(
         return Ok(Spare::New);
     }
     // Of those that meet the handle in an extent the others are unmapped there first.
-    idle().min_by_key(|key| kept.since(*key)).map(Spare::Idle).ok_or(MoveRefusal::Full)
+    idle().max_by_key(|key| kept.since(*key)).map(Spare::Idle).ok_or(MoveRefusal::Full)
 }
 
 /// Is there room for a handle of so many bytes on a tier?

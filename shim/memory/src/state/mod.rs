@@ -38,6 +38,7 @@ use crate::policy::facts::Facts;
 use crate::policy::fingerprint_pace::FingerprintPace;
 use crate::policy::flight::Flight;
 use crate::policy::growth::Growth;
+use crate::policy::kept_worth::KeptWorth;
 use crate::policy::pool::HandlePool;
 use crate::policy::scarcity::Scarcity;
 use crate::state::range_set::RangeSet;
@@ -73,6 +74,7 @@ pub(crate) struct State {
     pub(crate) moves: Moves,
     pub(crate) flight: Flight,
     pub(crate) fingerprint_pace: FingerprintPace,
+    pub(crate) kept_worth: KeptWorth,
     /// New handles are of the few sizes that moves exchange.
     pub(crate) expects_moves: bool,
     pub(crate) staying: StayingBlocks,

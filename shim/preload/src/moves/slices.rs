@@ -193,7 +193,7 @@ impl Migrations {
         cost: SliceCost,
         made_for: &mut Duration,
     ) -> Option<WhyNot> {
-        let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), SpareSource::Idle);
+        let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), manager.first_source());
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
             let end = match self.slice(manager, ranges, source, (passing, cost)) {
