@@ -112,11 +112,6 @@ impl Predictor {
         self.trial.worth()
     }
 
-    /// Was a way of placing memory tried, or is one? Before, no launch waits for nothing.
-    pub(super) fn is_tried(&self) -> bool {
-        self.trial.is_tried()
-    }
-
     /// May memory move after the host's own waits?
     pub(super) fn moves_after_waits(&self) -> bool {
         self.trial.worth() != WaitWorth::Costs || self.trial.is_arranging()

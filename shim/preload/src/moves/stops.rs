@@ -144,7 +144,7 @@ impl Migrations {
         let credit = || self.waits.credit();
         let wait = recording.launched(&used, credit, |worth| self.waits.of_launch(worth), &mut moves);
         let Some(wait) = wait else { return };
-        let paces = recording.is_tried() && wait.paces(recording.launches(), &self.waits);
+        let paces = wait.paces(recording.launches(), &self.waits);
         let paced = paces.then_some(recording.device());
         let plan = self.plan(recording, moves);
         drop(predictor);

@@ -20,7 +20,7 @@ use crate::gate::GATE;
 const WAIT_SHARE: u32 = 25;
 const LOOK_SHARE: u32 = 100;
 
-/// Where it is measured what waits bring, each launch of so many waits for an idle GPU, whether it
+/// Where it is measured what waits bring, or credit is ample, each launch of so many waits for an idle GPU, whether it
 /// uses memory of the host or not.
 pub(super) const PACE: u64 = 8;
 

@@ -161,11 +161,6 @@ impl WayTrial {
         self.phase == Phase::Settling(Way::Leave)
     }
 
-    /// Was a way tried, or is one?
-    pub(super) fn is_tried(&self) -> bool {
-        !matches!(self.phase, Phase::Untold)
-    }
-
     /// A wait has brought moves.
     pub(super) fn count_wait(&mut self) {
         self.waits += 1;
