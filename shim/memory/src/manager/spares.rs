@@ -57,8 +57,8 @@ impl<G: Gpu> Manager<G> {
         None
     }
 
-    /// Where moves out get their memory first: kept copies count as idle where no more memory is made
-    /// for them.
+    /// Where moves out get their memory first: kept copies count as idle where no more memory is
+    /// made for them.
     pub fn first_source(&self) -> SpareSource {
         if self.may_make_beside_copies() { SpareSource::Idle } else { SpareSource::Kept }
     }

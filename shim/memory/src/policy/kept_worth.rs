@@ -1,9 +1,9 @@
 //! Whether host memory is made so that kept copies can stay.
 //!
-//! To make memory of the host takes some ten times as long as to carry its bytes over the link: 2 to
-//! 6 GB/s beside 55. So a kept copy pays only if it is found clean again and again. Where handles
-//! that leave lack memory, and other handles' kept copies have it, those are taken, unless copies
-//! that were found clean have paid for more memory.
+//! To make memory of the host takes some ten times as long as to carry its bytes over the link: 2
+//! to 6 GB/s beside 55. So a kept copy pays only if it is found clean again and again. Where
+//! handles that leave lack memory, and other handles' kept copies have it, those are taken, unless
+//! copies that were found clean have paid for more memory.
 //!
 //! A plain value: bytes are told.
 

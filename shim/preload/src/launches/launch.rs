@@ -10,8 +10,7 @@ use wm_driver::StreamId;
 use super::code::CODE;
 use super::numbers::LaunchNumbers;
 use super::touched::{self, BlockSet, TouchedBlock, is_address};
-use super::words::{ArgumentsRead, LaunchArguments, LaunchWord, ParameterPlace};
-use super::{Subscriber, has_subscribed};
+use super::words::{ArgumentsRead, LaunchArguments, LaunchWord};
 use crate::registry;
 
 /// The function that a launch runs.
@@ -93,17 +92,15 @@ impl Launch {
                 }
             })
         };
-        if has_subscribed(Subscriber::Predictor) {
-            // SAFETY: as above.
-            unsafe { self.read_numbers(layout, &arguments) };
-        }
     }
 
+    /// Reads the numbers among a kernel's arguments, into a launch that has none yet.
+    ///
     /// # Safety
-    /// As of [`Launch::read_arguments`], and the layout is the function's.
-    #[cold]
-    unsafe fn read_numbers(&mut self, layout: &[ParameterPlace], arguments: &LaunchArguments) {
-        // SAFETY: the caller guarantees it.
+    /// As of [`Launch::of_kernel`].
+    pub(crate) unsafe fn read_numbers(&mut self, function: CUfunction, arguments: LaunchArguments) {
+        let Some(layout) = CODE.layouts.of(function) else { return };
+        // SAFETY: the caller guarantees it, and the layout is the function's.
         unsafe { arguments.read_numbers(layout, |number| self.numbers.note(number)) };
     }
 
@@ -139,7 +136,7 @@ impl Launch {
         &self.words
     }
 
-    /// The numbers among the arguments, while placement is predicted; else none.
+    /// The numbers among the arguments, if they were read.
     pub(crate) fn numbers(&self) -> &[u32] {
         self.numbers.as_slice()
     }

@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 /// The largest numbers of a launch are kept, so many of them.
 const MOST: usize = 12;
 
-/// Larger numbers are no sizes: floating-point numbers of ordinary size, halves of addresses, masks.
+/// Larger numbers are no sizes: floating-point numbers of ordinary size, halves of addresses,
+/// masks.
 const BOUND: u32 = 1 << 30;
 
 /// The largest distinct numbers of a launch that may be sizes, in ascending order.

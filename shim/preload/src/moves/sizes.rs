@@ -2,7 +2,8 @@
 //! a kernel is told how many elements it works on, or how many rows and columns.
 //!
 //! A plain value. That a size is plausible is no proof: numbers of other meaning are among the
-//! arguments, too.
+//! arguments, too. So a *round* size tells nothing: where rows and columns are powers of two, each
+//! distance between two tensors is one, and some product of two numbers is any power.
 
 use smallvec::SmallVec;
 
@@ -11,6 +12,12 @@ const ELEMENTS: [u64; 4] = [1, 2, 4, 8];
 
 /// Allocators round a tensor's bytes up to a multiple of so many.
 const ROUNDED: u64 = 512;
+
+/// Small multiples of powers of two are round.
+const ROUND: u64 = 16;
+
+/// Round sizes up to this count all the same: a wrong one costs little.
+const SMALL: u64 = 64 << 20;
 
 /// Bytes, in ascending order.
 #[derive(Debug, Default)]
@@ -34,8 +41,13 @@ impl PlausibleSizes {
         Self(sizes)
     }
 
-    /// Is it one of the sizes, rounded up as an allocator does?
+    /// Is it one of the sizes, rounded up as an allocator does, and does that tell anything?
     pub(super) fn has(&self, bytes: u64) -> bool {
+        let is_round = bytes >> bytes.trailing_zeros().min(63) < ROUND;
+        (!is_round || bytes <= SMALL) && self.is_plausible(bytes)
+    }
+
+    fn is_plausible(&self, bytes: u64) -> bool {
         let larger = self.0.partition_point(|size| *size <= bytes);
         larger.checked_sub(1).is_some_and(|at| bytes - self.0[at] < ROUNDED)
     }
@@ -60,6 +72,14 @@ mod tests {
         for bytes in [0, 256 * 1001, 3_000_000 * 4 - 1, 3_000_000 * 4 + 512, u64::MAX] {
             assert!(!sizes.has(bytes), "{bytes}");
         }
+    }
+
+    /// Hazard (thrashing): of weights with sides of powers of two hundreds are taken for one.
+    #[test]
+    fn large_round_sizes_tell_nothing() {
+        let sizes = PlausibleSizes::of(&[2048, 4096, 65536], 1 << 20);
+        assert!(sizes.has(2048 * 4096 * 2) && sizes.is_plausible(65536 * 4096));
+        assert!(!sizes.has(65536 * 4096));
     }
 
     #[test]

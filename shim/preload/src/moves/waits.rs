@@ -20,8 +20,8 @@ use crate::gate::GATE;
 const WAIT_SHARE: u32 = 25;
 const LOOK_SHARE: u32 = 100;
 
-/// Where it is measured what waits bring, or credit is ample, each launch of so many waits for an idle GPU, whether it
-/// uses memory of the host or not.
+/// Where it is measured what waits bring, or credit is ample, each launch of so many waits for an
+/// idle GPU, whether it uses memory of the host or not.
 pub(super) const PACE: u64 = 8;
 
 /// So far ahead of an idle GPU each launch waits for one. A later launch whose memory has to come

@@ -40,9 +40,13 @@ const GAIN: f64 = 0.98;
 const OVERDUE: f64 = 1.1;
 const UNSETTLED: f64 = 3.0;
 
-/// Events of a measurement where the program does not repeat itself. The first steps of a training
-/// have as many before it is seen to repeat itself.
-const WINDOW: u64 = 1 << 15;
+/// A measurement takes this time, where the program does not repeat itself, and events up to these.
+const WINDOW: Duration = Duration::from_secs(2);
+const LONGEST_WINDOW: u64 = 1 << 15;
+
+/// Before the first one such a program has run for so long: the first steps of a training, in which
+/// memory of the host is made, pass before it is seen to repeat itself.
+const UNTOLD: Duration = Duration::from_secs(8);
 
 /// A period is believed if it has stayed the same for its own length, up to one part in so many. A
 /// loop within a step passes for a period at times.
@@ -176,9 +180,10 @@ impl WayTrial {
         clock: impl FnOnce() -> TrialClock,
     ) -> bool {
         event - self.looked.event >= LOOK && {
-            let before = self.phase;
+            let (before, now) = (self.phase, clock());
             let period = self.steady(event, period);
-            self.look(period.unwrap_or(WINDOW).max(EVENTS), clock());
+            let may_begin = period.is_some() || now.time >= UNTOLD;
+            self.look(period.unwrap_or_else(|| window(now)).max(EVENTS), may_begin, now);
             before != self.phase
         }
     }
@@ -195,14 +200,14 @@ impl WayTrial {
         }
     }
 
-    /// `length`: events of a measurement.
-    fn look(&mut self, length: u64, now: TrialClock) {
+    /// `length`: events of a measurement; `may_begin`: the first one may.
+    fn look(&mut self, length: u64, may_begin: bool, now: TrialClock) {
         let events = now.event - self.begin.event;
         let is_step = now.host_waits != self.looked.host_waits;
         let is_whole = events >= length && (is_step || events >= UNALIGNED * length);
         self.looked = now;
         match self.phase {
-            Phase::Untold if is_whole => self.begin_trials(now, length),
+            Phase::Untold if is_whole && may_begin => self.begin_trials(now, length),
             Phase::Settling(way) | Phase::Measuring(way) => self.look_at_trial(way, now, length, is_whole),
             Phase::Chosen(way, rest) if is_whole => {
                 let pace = self.pace(now);
@@ -321,6 +326,12 @@ impl WayTrial {
         let mut others = WAYS.into_iter().filter(|way| *way != best);
         others.nth(self.trials % 2).unwrap_or(Way::Leave)
     }
+}
+
+/// The events of [`WINDOW`], at the pace so far.
+fn window(now: TrialClock) -> u64 {
+    let part = WINDOW.as_secs_f64() / now.time.as_secs_f64().max(WINDOW.as_secs_f64());
+    ((now.event as f64 * part) as u64).min(LONGEST_WINDOW)
 }
 
 #[cfg(test)]

@@ -125,6 +125,10 @@ pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall)
         if let Some((function, arguments)) = call.arguments() {
             // SAFETY: the caller guarantees it.
             unsafe { launch.read_arguments(function, arguments) };
+            if launches::has_subscribed(Subscriber::Predictor) {
+                // SAFETY: as above.
+                unsafe { launch.read_numbers(function, arguments) };
+            }
         }
         for (subscriber, show) in SUBSCRIBERS {
             if launches::has_subscribed(subscriber) {
