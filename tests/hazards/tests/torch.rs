@@ -67,14 +67,12 @@ fn the_users_word_about_the_allocator_is_followed() {
     }
 }
 
-/// Memory that expandable segments make themselves does not migrate.
+/// Hazard (silent degradation): a program that moves its memory packs it worse than one that does
+/// not.
 #[test]
-fn where_memory_may_move_large_tensors_have_blocks_of_their_own() {
+fn where_memory_may_move_the_choice_is_the_same() {
     let chosen = |value| python(&[("WMSHIM_MIGRATE", value)]);
-    assert!(["max_split_size_mb:21", "untouched"].contains(&&*chosen("on")));
-    assert_eq!(chosen("on") == "untouched", automatic() == "untouched");
-    // A share of the time, `5%`, is no longer a value.
-    assert_eq!(["off", "5%", "perhaps"].map(chosen), [(); 3].map(|()| automatic()));
+    assert_eq!(["on", "off", "perhaps"].map(chosen), [(); 3].map(|()| automatic()));
     let both = [("WMSHIM_MIGRATE", "on"), ("WMSHIM_TORCH_ALLOCATOR", "async")];
     assert_eq!(python(&both), ASYNC);
 }

@@ -159,9 +159,8 @@ def enable(
         too small for all of them. A call whose memory is away waits, and the process that launched least recently is
         paused for it, as far as room is needed (pause.md). Calls that submit work cost some nanoseconds more.
     torch_allocator (auto, async, native, expandable; default: auto): PyTorch's allocator, chosen when Python starts.
-        `auto` gives PyTorch's own allocator expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for
-        large tensors. It leaves a choice of the user alone, and PyTorch's default where processes could not share such
-        memory, as in most containers (pytorch.md).
+        `auto` gives PyTorch's own allocator expandable segments. It leaves a choice of the user alone, and PyTorch's
+        default where processes could not share such memory, as in most containers (pytorch.md).
     torch_pieces (keep, release; default: keep): `keep`: pages that PyTorch's expandable segments give up stay mapped
         and serve the next ones, up to `WMSHIM_KEEP_IDLE` and the recent high-water mark (pytorch.md).
     jax_allocator (native, auto, async; default: native): JAX's allocator, chosen when Python starts. Native: JAX's

@@ -111,11 +111,6 @@ pub(crate) fn overflows(text: &str) -> bool {
     overflow(text).map_or(true, |tiers| !tiers.is_empty())
 }
 
-/// Does a value of WMSHIM_MIGRATE let memory move unasked? For the same choice.
-pub(crate) fn migrates(text: &str) -> bool {
-    moving::migrate(text) == Ok(Migrate::On)
-}
-
 /// What is read, with the lines about it.
 struct Judged {
     settings: Settings,

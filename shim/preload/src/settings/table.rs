@@ -211,9 +211,8 @@ settings! {
             => share: Share = Share::Off, |text| words(text, sharing);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
-        /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.
-        /// It leaves a choice of the user alone, and PyTorch's default where processes could not
-        /// share such memory, as in most containers
+        /// expandable segments. It leaves a choice of the user alone, and PyTorch's default where
+        /// processes could not share such memory, as in most containers
         /// ([pytorch.md](pytorch.md#which-allocator-is-chosen)).
         "WMSHIM_TORCH_ALLOCATOR": "auto, async, native, expandable", "auto"
             => torch_allocator: TorchAllocator = TorchAllocator::Auto, |text| words(text, torch);

@@ -175,7 +175,7 @@ impl TorchMemory {
         let named = [VARIABLE, NEWER].into_iter().find_map(environment::text);
         match named.unwrap_or_default().as_str() {
             ASYNC => "async",
-            NATIVE | MOVABLE => "native",
+            NATIVE => "native",
             EXPANDABLE => "expandable",
             _ => "untouched",
         }
@@ -211,11 +211,6 @@ const EXPANDABLE: &str = "expandable_segments:True";
 const ASYNC: &str = "backend:cudaMallocAsync";
 const NATIVE: &str = "backend:native";
 
-/// PyTorch's own allocator with a block of its own for each large tensor (21 MiB is the least that
-/// it takes): few kernels use a block, and a block that PyTorch does not need comes back to us when
-/// memory is short.
-const MOVABLE: &str = "max_split_size_mb:21";
-
 fn decide(command: &[String]) -> Choice {
     match wanted() {
         Some(TorchAllocator::Auto) => automatic(command),
@@ -249,15 +244,8 @@ fn automatic(command: &[String]) -> Choice {
     let reason = started::reason(command).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
     match reason {
         Some(reason) => Choice { written: None, reason },
-        None if migrates() => Choice { written: Some((NEWER, MOVABLE)), reason: "its blocks can move" },
         None => Choice { written: Some((NEWER, EXPANDABLE)), reason: "packs memory best" },
     }
-}
-
-/// Does the user want memory to move? Expandable segments make their memory themselves, and it does
-/// not move.
-fn migrates() -> bool {
-    settings::text("WMSHIM_MIGRATE").is_some_and(|value| settings::migrates(&value))
 }
 
 fn command_line() -> Vec<String> {
