@@ -44,8 +44,8 @@ const UNSETTLED: f64 = 3.0;
 const WINDOW: Duration = Duration::from_secs(2);
 const LONGEST_WINDOW: u64 = 1 << 15;
 
-/// Before the first one such a program has run for so long: the first steps of a training, in which
-/// memory of the host is made, pass before it is seen to repeat itself.
+/// The first measurement of such a program begins after this time: the first steps of a training,
+/// in which memory of the host is made, pass before it is seen to repeat itself.
 const UNTOLD: Duration = Duration::from_secs(8);
 
 /// A period is believed if it has stayed the same for its own length, up to one part in so many. A
