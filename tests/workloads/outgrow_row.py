@@ -44,7 +44,7 @@ def statistics(folder, ours):
         return {}
     devices = json.loads(path.read_text()).get("devices", [])
     host = [((device.get("memory") or device["tiers"])["host"]) for device in devices]
-    moves = {name: sum(device["moves"][name] for device in devices) for name in ("in_bytes", "out_bytes", "clean_bytes")}
+    moves = {name: sum(device["moves"][name] for device in devices) for name in ("in_bytes", "out_bytes", "clean_bytes", "unprinted_bytes")}
     refused = [reason for device in devices for reason in device["moves"].get("refused", [])]
     return {"host_peak_bytes": sum(tier["peak_reserved_bytes"] for tier in host), **moves, "refused": refused}
 
@@ -71,7 +71,7 @@ def text(kind, way, ours, row):
     line += f"; {ratio(row['of_bare'])} of bare, {ratio(row['of_off'])} of moves off; extra {row['extra_s']:.3f} s, link {row['link_s']:.3f} s, "
     line += f"{ratio(row['of_link'])} of link; same {row['same']} ({row['difference']:.1e}, {row['common_steps']} steps)"
     if "in_bytes" in row:
-        figures = ("host_peak_bytes", "in_bytes", "out_bytes", "clean_bytes")
+        figures = ("host_peak_bytes", "in_bytes", "out_bytes", "clean_bytes", "unprinted_bytes")
         line += "; host {:.2f} GiB, in {:.1f}, out {:.1f}, clean {:.1f}".format(*(row[name] / GIB for name in figures))
     return line
 
