@@ -198,7 +198,8 @@ impl Program {
             TurnTask::Report => self.seen = order.number,
             TurnTask::GiveWay { after, bytes } => {
                 let bytes = bytes[0].1;
-                if bytes > self.present || bytes == 0 {
+                // The broker knows what one that was stopped had when it reported last.
+                if bytes > self.present && !self.was_stopped || bytes == 0 {
                     problems.push(format!("{now} ms: {bytes} of {} with {free} free", self.present));
                 }
                 if self.phase == TurnPhase::Coming {

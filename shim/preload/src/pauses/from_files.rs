@@ -1,9 +1,9 @@
 //! A resume from files: the one that waits for room, and that can fail.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::files::Transferring;
+use super::files::{StoredPause, Transferring};
 use super::outcome::{PauseError, Pausing};
 use super::plan::PauseGoal;
 use super::{PauseBook, PausedParts, filing};
@@ -23,6 +23,7 @@ impl PausedParts {
             sum += resumed.came;
             resumed.came = sum;
             if came.is_all() {
+                self.release(stored);
                 return self.resumed(begin, resumed);
             }
             let failure = came.unread.map_or(PauseError::NoRoom, |(why, _)| PauseError::Unread(why));
@@ -30,6 +31,15 @@ impl PausedParts {
                 return log::warn!("not resumed: {failure}");
             }
         }
+    }
+
+    /// All memory is back: the folder has its room before the process counts as running.
+    fn release(self, stored: Arc<StoredPause>) {
+        let mut book = self.pauses.lock();
+        book.failure = None;
+        let kept = book.stored.take();
+        drop(book);
+        drop((stored, kept));
     }
 
     /// Some memory lies in files still. Does the process stay paused?
