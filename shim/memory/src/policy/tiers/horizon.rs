@@ -28,7 +28,7 @@ const SPARED_PART: u64 = 16;
 
 /// A larger part of the device is not brought for one use, however eager one is: other operands of
 /// the same kernel would have to leave for it.
-const EAGER_PART: u64 = 2;
+const EAGER_PART: u64 = 3;
 
 /// A block that needs more than half of the device, and is so many times larger than another one,
 /// does not make it leave while it lives itself: of the blocks of a kernel the largest is used
