@@ -113,50 +113,6 @@ pub(crate) struct PausedParts {
 
 impl Pauses {
     pub(crate) const fn new() -> Self {
-        let figures = PauseStats {
-            state: String::new(),
-            is_awaited: false,
-            is_deep: false,
-            pauses: 0,
-            pause_s: 0.0,
-            resume_s: 0.0,
-            out_bytes: 0,
-            clean_bytes: 0,
-            file_bytes: 0,
-            done_bytes: 0,
-            whole_bytes: 0,
-            in_bytes: 0,
-            left_bytes: 0,
-            stayed_bytes: 0,
-            stayed: Vec::new(),
-            problem: None,
-            arena: ArenaStats { bytes: 0, lacking_bytes: 0, is_filling: false, is_full: false },
-        };
-        let course = Course {
-            phase: PausePhase::Running,
-            goal: PauseGoal::Running,
-            is_working: false,
-            has_rest: false,
-            wants_rest: false,
-            wants_more: false,
-            leaves_more: false,
-            wants_arena: false,
-            fills_arena: false,
-        };
-        let book = PauseBook {
-            course,
-            deadline: DEADLINE,
-            folder: None,
-            stored: None,
-            asker: None,
-            extent: PauseExtent::All,
-            is_of_part: false,
-            is_for_others: false,
-            left: Vec::new(),
-            prepares: false,
-            figures,
-            failure: None,
-        };
         Self {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
@@ -164,7 +120,7 @@ impl Pauses {
             is_filing: AtomicBool::new(false),
             is_deep: AtomicBool::new(false),
             progress: FileProgress::new(),
-            book: Mutex::new(book),
+            book: Mutex::new(PauseBook::new()),
             changed: Condvar::new(),
             events: OnceLock::new(),
             arena: Arena::new(),
@@ -332,6 +288,54 @@ impl Pauses {
 }
 
 impl PauseBook {
+    /// Of a process that runs, and was never paused.
+    const fn new() -> Self {
+        let figures = PauseStats {
+            state: String::new(),
+            is_awaited: false,
+            is_deep: false,
+            pauses: 0,
+            pause_s: 0.0,
+            resume_s: 0.0,
+            out_bytes: 0,
+            clean_bytes: 0,
+            file_bytes: 0,
+            done_bytes: 0,
+            whole_bytes: 0,
+            in_bytes: 0,
+            left_bytes: 0,
+            stayed_bytes: 0,
+            stayed: Vec::new(),
+            problem: None,
+            arena: ArenaStats { bytes: 0, lacking_bytes: 0, is_filling: false, is_full: false },
+        };
+        let course = Course {
+            phase: PausePhase::Running,
+            goal: PauseGoal::Running,
+            is_working: false,
+            has_rest: false,
+            wants_rest: false,
+            wants_more: false,
+            leaves_more: false,
+            wants_arena: false,
+            fills_arena: false,
+        };
+        Self {
+            course,
+            deadline: DEADLINE,
+            folder: None,
+            stored: None,
+            asker: None,
+            extent: PauseExtent::All,
+            is_of_part: false,
+            is_for_others: false,
+            left: Vec::new(),
+            prepares: false,
+            figures,
+            failure: None,
+        }
+    }
+
     /// The figures of host memory that is made ahead. `ready`: its bytes now.
     fn arena(&self, ready: u64) -> ArenaStats {
         let is_filling = self.course.is_filling();

@@ -68,27 +68,8 @@ impl PauseBook {
 mod tests {
     //! Hazard (silent degradation): a process is asked to pause, and part of its memory stays.
     use proptest::prelude::*;
-    use wm_schema::PauseStats;
 
     use super::*;
-    use crate::pauses::plan::Course;
-
-    fn book() -> PauseBook {
-        PauseBook {
-            course: Course::default(),
-            deadline: DEADLINE,
-            folder: None,
-            stored: None,
-            asker: None,
-            extent: PauseExtent::All,
-            is_of_part: false,
-            is_for_others: false,
-            left: Vec::new(),
-            prepares: false,
-            figures: PauseStats::default(),
-            failure: None,
-        }
-    }
 
     /// A process, by what its steps do.
     struct Process {
@@ -130,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_pause_after_a_resume_during_a_part_is_of_all() {
-        let mut process = Process { book: book(), under_way: None, all_left: false };
+        let mut process = Process { book: PauseBook::new(), under_way: None, all_left: false };
         process.request(2);
         assert!(process.goes_on(), "a part leaves");
         for request in [0, 1, 0] {
@@ -146,7 +127,7 @@ mod tests {
         fn the_last_request_counts(
             requests in proptest::collection::vec((0..3_u8, 0..4_usize), 1..40)
         ) {
-            let mut process = Process { book: book(), under_way: None, all_left: false };
+            let mut process = Process { book: PauseBook::new(), under_way: None, all_left: false };
             let (mut asked, mut last) = (false, 1);
             for (request, steps) in requests {
                 process.request(request);
