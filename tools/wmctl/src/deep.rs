@@ -88,7 +88,11 @@ impl DeepDriver {
             driver.unlock(pid)?;
         }
         let told = tell(endpoint, "pause_restored")?;
-        if told.pause.is_deep { Err(anyhow!("it does not believe that")) } else { Ok(()) }
+        if told.pause.is_deep {
+            Err(anyhow!("it has all back, but still says that it is deep: resume it again"))
+        } else {
+            Ok(())
+        }
     }
 }
 
