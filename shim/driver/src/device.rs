@@ -51,6 +51,7 @@ pub struct Device {
     copy_streams: CopyStreams,
     external_usage: fn(CUdevice) -> u64,
     oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
+    idle_host_memory: fn(CUdevice, u64) -> Option<Handle>,
     overflowed: fn(),
     changed: fn(),
     pub(crate) fingerprints: Fingerprinting,
@@ -104,6 +105,7 @@ impl Device {
             copy_streams: CopyStreams::default(),
             external_usage: |_| 0,
             oom_answer: |_, _| OomAnswer::Spill,
+            idle_host_memory: |_, _| None,
             overflowed: || (),
             changed: || (),
             fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
@@ -130,6 +132,12 @@ impl Device {
         overflowed: fn(),
     ) -> Self {
         Self { external_usage, oom_answer, overflowed, ..self }
+    }
+
+    /// The same device, with the process's other owner of idle memory of the host.
+    #[must_use]
+    pub fn with_idle_host_memory(self, idle_host_memory: fn(CUdevice, u64) -> Option<Handle>) -> Self {
+        Self { idle_host_memory, ..self }
     }
 
     /// The same device, which tells of changes of its memory.
@@ -463,6 +471,10 @@ impl Gpu for Device {
 
     fn oom_answer(&self, short: Shortfall) -> OomAnswer {
         (self.oom_answer)(self.ordinal, short)
+    }
+
+    fn idle_host_memory(&self, bytes: u64) -> Option<Handle> {
+        (self.idle_host_memory)(self.ordinal, bytes)
     }
 
     fn overflowed(&self) {

@@ -267,6 +267,13 @@ pub trait Gpu: Send + Sync {
         OomAnswer::Spill
     }
 
+    /// Memory of the host of so many bytes, made as [`Gpu::create`] makes it and mapped nowhere,
+    /// that lies idle elsewhere in the process: it is the caller's from now on. Called without a
+    /// lock.
+    fn idle_host_memory(&self, _bytes: u64) -> Option<Handle> {
+        None
+    }
+
     /// A block outside the device was given out because the device was full. Called without a lock,
     /// by the thread that asked for the block.
     fn overflowed(&self) {}

@@ -137,7 +137,9 @@ pub(crate) fn of_piece() -> OomAnswer {
         return OomAnswer::Spill;
     }
     let path = callers::way_through_torch();
-    path.map_or(OomAnswer::Spill, |path| answer(&PIECES, TorchRequest::Piece { path }))
+    path.map_or(OomAnswer::Spill, |path| {
+        answer(&PIECES, TorchRequest::Piece { path, copies_cache: PROCESS.moves.is_migrating() })
+    })
 }
 
 /// This thread has mapped a piece.

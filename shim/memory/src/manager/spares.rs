@@ -17,7 +17,8 @@ use crate::vocabulary::plan::{Build, ExtentPart, Undo};
 
 impl<G: Gpu> Manager<G> {
     /// Makes memory that moves from a source have lacked, as long as the caller `goes_on`. Returns
-    /// where the next ones get theirs; `None`: there is none, as the ranges tell then.
+    /// where the next ones get theirs; `None`: there is none, as the ranges tell where the caller
+    /// still `goes_on`.
     pub fn make_spares(
         &self,
         ranges: &mut [RangeMove],
@@ -48,6 +49,9 @@ impl<G: Gpu> Manager<G> {
         }
         if source == SpareSource::Idle {
             return Some(SpareSource::Kept);
+        }
+        if !goes_on() {
+            return None;
         }
         // Idle handles of other sizes may have the memory.
         if lacks.iter().any(|lack| self.relieve_tier(lack.tier, lack.bytes) > 0 && make(lack) > 0) {
@@ -150,10 +154,16 @@ impl<G: Gpu> Manager<G> {
         count
     }
 
-    /// Makes an idle handle, mapped where moves fill it if it stays mapped there.
+    /// Makes an idle handle, mapped where moves fill it if it stays mapped there. Memory of the host
+    /// that lies idle elsewhere in the process comes first.
     fn make_spare(&self, tier: Tier, bytes: u64) -> Result<(), MoveRefusal> {
-        let draft = self.draft_on(tier, |room| self.lock().draft_spare(tier, bytes, room, &self.rules))?;
-        let made = self.gpu.create(tier, bytes as usize).map_err(|code| (code.into(), Vec::new()));
+        let found = if tier == Tier::Host { self.gpu.idle_host_memory(bytes) } else { None };
+        let draft = self.draft_on(tier, |room| self.lock().draft_spare(tier, bytes, room, &self.rules));
+        let draft = draft.inspect_err(|_| {
+            let _left = found.map(|handle| self.gpu.release(handle));
+        })?;
+        let made = found.map_or_else(|| self.gpu.create(tier, bytes as usize), Ok);
+        let made = made.map_err(|code| (code.into(), Vec::new()));
         let made = made.and_then(|handle| Ok((handle, self.stage(tier, handle, bytes)?)));
         let (steps, outcome) = match made {
             Ok((handle, staging)) => (self.lock().commit_spare(&draft, handle, staging), Ok(())),

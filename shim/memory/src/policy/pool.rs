@@ -85,6 +85,17 @@ impl HandlePool {
         self.idle.get(&kind)?.by_age.first().map(|(_, number)| *number)
     }
 
+    /// The longest idle handle on a tier of so many bytes, if there is one whose kind is not
+    /// reserved, and its kind.
+    pub fn oldest_on(&self, tier: Tier, bytes: u64) -> Option<(PieceKind, u64)> {
+        let spare = self
+            .idle
+            .iter()
+            .filter(|(kind, idle)| (kind.tier, kind.bytes) == (tier, bytes) && idle.spare() > 0);
+        let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind)));
+        oldest.min().map(|((_, number), kind)| (kind, number))
+    }
+
     /// Takes the longest idle handle of a tier out of the pool, if there is one whose kind is not
     /// reserved. It counts as held until it is discharged.
     pub fn take_spare(&mut self, tier: Tier) -> Option<(PieceKind, u64)> {

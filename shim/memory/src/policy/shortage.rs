@@ -44,6 +44,8 @@ pub enum TorchRequest {
     Piece {
         /// Its path through PyTorch's allocator.
         path: u64,
+        /// What PyTorch caches would be copied to the host for it: live memory moves.
+        copies_cache: bool,
     },
 }
 
@@ -55,6 +57,8 @@ pub struct TorchAnswers {
     spilled: Option<TorchSpill>,
     /// Blocks that are not refused first.
     spared: u32,
+    /// The cache that PyTorch emptied last for a piece brought no memory.
+    fruitless: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,14 +95,18 @@ fn block(request: TorchRequest) -> Option<(CUdevice, usize)> {
 
 impl TorchAnswers {
     /// No request was short yet.
-    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0 };
+    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0, fruitless: false };
 
     /// The answer to a request for which the device has no room.
     pub fn answer(&mut self, request: TorchRequest, paths: &mut TorchPaths, now: Instant) -> OomAnswer {
         let refused = self.refused.take();
         let number = match request {
             TorchRequest::Block { frees, .. } => self.number_of_block(request, frees, refused),
-            TorchRequest::Piece { path } => self.number_of_piece(path, refused, paths, now),
+            TorchRequest::Piece { path, copies_cache } => {
+                self.fruitless = refused.map_or(self.fruitless, |refused| refused.mapped.is_none());
+                let is_left_alone = !copies_cache || self.fruitless;
+                self.number_of_piece(path, is_left_alone, refused, paths, now)
+            }
         };
         match number {
             AttemptNumber::First => {
@@ -142,6 +150,7 @@ impl TorchAnswers {
     fn number_of_piece(
         &self,
         path: u64,
+        is_left_alone: bool,
         refused: Option<TorchRefusal>,
         paths: &mut TorchPaths,
         now: Instant,
@@ -157,7 +166,7 @@ impl TorchAnswers {
         };
         let is_in_doubt = if paths.firsts.contains(&path) {
             // Emptied caches do not bring enough: for a while they are left alone.
-            spilled(|spilled| spilled.first)
+            is_left_alone && spilled(|spilled| spilled.first)
         } else {
             let mapped = refused.and_then(|refused| refused.mapped);
             spilled(|spilled| spilled.last) || mapped.is_some_and(|time| is_within(MAPPING, time, now))
@@ -266,7 +275,12 @@ mod tests {
         const NEW: Self = Self(TorchAnswers::NEW, TorchPaths::new());
 
         fn answer(&mut self, path: u64, now: Instant) -> OomAnswer {
-            self.0.answer(TorchRequest::Piece { path }, &mut self.1, now)
+            self.0.answer(TorchRequest::Piece { path, copies_cache: false }, &mut self.1, now)
+        }
+
+        /// The same while live memory moves.
+        fn answer_beside_moves(&mut self, path: u64, now: Instant) -> OomAnswer {
+            self.0.answer(TorchRequest::Piece { path, copies_cache: true }, &mut self.1, now)
         }
     }
 
@@ -350,6 +364,21 @@ mod tests {
             assert_eq!(pieces.answer(FIRST, start + number * TOGETHER / 5), OomAnswer::Spill);
         }
         assert_eq!(pieces.answer(FIRST, start + TOGETHER), OomAnswer::FailOnce);
+    }
+
+    /// Hazard (latency): memory that PyTorch caches, and that nothing uses, is copied to the host.
+    #[test]
+    fn while_memory_moves_a_cache_is_emptied_each_time_if_that_brought_memory() {
+        let (mut pieces, now) = (Pieces::NEW, Instant::now());
+        for _ in 0..5 {
+            assert_eq!(pieces.answer_beside_moves(FIRST, now), OomAnswer::FailOnce);
+            pieces.0.mapped(now);
+            assert_eq!(pieces.answer_beside_moves(SECOND, now), OomAnswer::Spill);
+        }
+        assert_eq!(pieces.answer_beside_moves(FIRST, now), OomAnswer::FailOnce);
+        assert_eq!(pieces.answer_beside_moves(SECOND, now), OomAnswer::Spill, "nothing was mapped");
+        assert_eq!(pieces.answer_beside_moves(FIRST, now), OomAnswer::Spill, "it brought nothing");
+        assert_eq!(pieces.answer_beside_moves(FIRST, now + TOGETHER), OomAnswer::FailOnce);
     }
 
     /// Hazard (out of memory): a second attempt that comes by an unknown path is taken for a first

@@ -184,7 +184,7 @@ impl Migrations {
                     why = self.swap(manager, ranges, WAIT).why.unwrap_or(why);
                 }
                 Ok(false) if terms.drains && !self.waits.is_held() => {
-                    let cost = SliceCost { drain, calls: CALLS };
+                    let cost = SliceCost { drain, calls: CALLS, ..SliceCost::USUAL };
                     why = self.swap_at(manager, ranges, WAIT, cost).why.unwrap_or(why);
                     drain = (drain * 2).min(LONGEST_DRAIN);
                 }

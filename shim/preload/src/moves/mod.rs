@@ -23,6 +23,7 @@ mod slices;
 mod spans;
 mod step;
 mod stops;
+mod tensor_life;
 mod touched_groups;
 mod wait_budget;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use wm_driver::Device;
 use wm_memory::{BlockExtent, Manager};
 
 use super::predictor::SMALLEST;
+use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
 use super::{Migrations, is_recording};
 use crate::launches::{LaunchWord, TouchedBlock};
@@ -61,16 +62,16 @@ impl Migrations {
         Some((manager, pieces))
     }
 
-    /// Adds the pieces that a launch with these words and numbers uses, as far as it is guessed.
+    /// Adds the pieces that a launch with these words uses, as far as it is guessed.
     #[inline]
     pub(super) fn add_pieces(
         &self,
         words: impl Iterator<Item = u64>,
-        numbers: &[u32],
+        by: SizedKernel<'_>,
         used: &mut TouchedGroups,
     ) {
         if self.has_pieces() {
-            wm_driver::lock(&self.spans).add_pieces(words, numbers, piece_at, used);
+            wm_driver::lock(&self.spans).add_pieces(words, by, piece_at, used);
         }
     }
 }

@@ -40,11 +40,13 @@ pub(super) struct SliceCost {
     pub(super) drain: Duration,
     /// How long calls wait beside that before no handle begins any more.
     pub(super) calls: Duration,
+    /// How long memory is made between slices: no more begins then.
+    pub(super) makes_for: Duration,
 }
 
 impl SliceCost {
     /// For what the library does by itself.
-    pub(super) const USUAL: Self = Self { drain: Duration::ZERO, calls: SLICE };
+    pub(super) const USUAL: Self = Self { drain: Duration::ZERO, calls: SLICE, makes_for: Duration::MAX };
 
     /// How long calls that are being made are waited for.
     fn patience(self) -> Duration {
@@ -172,6 +174,17 @@ impl Migrations {
         self.swap_at(manager, ranges, patience, SliceCost::USUAL)
     }
 
+    /// The same; no memory is made once that has taken `makes_for`.
+    pub(super) fn swap_making(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        patience: Duration,
+        makes_for: Duration,
+    ) -> SwapEnd {
+        self.swap_at(manager, ranges, patience, SliceCost { makes_for, ..SliceCost::USUAL })
+    }
+
     /// The same in slices that may cost the program more.
     pub(super) fn swap_at(
         &self,
@@ -205,8 +218,9 @@ impl Migrations {
             let next = if end.lacks.is_empty() {
                 (has_moved || end.is_interrupted).then_some(source)
             } else {
-                let begin = Instant::now();
-                let made = manager.make_spares(ranges, &end.lacks, source, || !process::exiting());
+                let (begin, left) = (Instant::now(), cost.makes_for.saturating_sub(*made_for));
+                let goes_on = || !process::exiting() && begin.elapsed() < left;
+                let made = manager.make_spares(ranges, &end.lacks, source, goes_on);
                 *made_for += begin.elapsed();
                 made.or_else(|| has_moved.then_some(source))
             };

@@ -21,6 +21,7 @@ use wm_memory::{Manager, MoveRefusal, RangeMove};
 use super::pieces::addresses;
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
+use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
 use super::wait_budget::WAIT;
 use super::waits::GrantedWait;
@@ -120,15 +121,17 @@ impl Migrations {
         }
         let mut used = TouchedGroups::default();
         match launch.work() {
-            LaunchedWork::Kernel(_) => {
+            LaunchedWork::Kernel(function) => {
                 let Some(blocks) = launch.blocks() else { return };
                 used.add_each(blocks);
-                self.add_pieces(addresses(launch.words()), launch.numbers(), &mut used);
+                let by = SizedKernel { kernel: function.0 as u64, numbers: launch.numbers() };
+                self.add_pieces(addresses(launch.words()), by, &mut used);
             }
             LaunchedWork::Graph(executable) => {
                 let named = self.graphs.used_by(executable);
                 used.add_each(&launches::blocks_around(&named));
-                self.add_pieces(named.into_iter(), &[], &mut used);
+                let by = SizedKernel { kernel: executable.0 as u64, numbers: &[] };
+                self.add_pieces(named.into_iter(), by, &mut used);
             }
         }
         let mut predictor = self.predictor();
@@ -271,16 +274,18 @@ impl MovePlan<'_> {
     /// were made. Returns the bytes that moved.
     fn execute(mut self, wait: &GrantedWait<'_>) -> u64 {
         let _whole = Uncancelled::new();
-        let begin = Instant::now();
+        let (begin, mut making) = (Instant::now(), Duration::ZERO);
         if pin_reason::of_process().is_none() {
-            let waited = self.move_all(wait.limit);
+            let (waited, made_for) = self.move_all(wait);
             let has_moved = self.moved(Tier::Host) + self.moved(Tier::Device) > 0;
             wait.end(waited, has_moved);
+            wait.made(made_for);
+            making = made_for;
             if has_moved {
                 self.moves.with_predictor(self.manager, Predictor::count_wait);
             }
         }
-        self.log(begin.elapsed());
+        self.log(begin.elapsed(), making);
         self.report();
         self.moved(Tier::Host) + self.moved(Tier::Device)
     }
@@ -291,11 +296,13 @@ impl MovePlan<'_> {
         there.map(|range| range.moved.bytes).sum()
     }
 
-    /// `took`: with the wait for the GPU.
-    fn log(&self, took: Duration) {
+    /// `took`: with the wait for the GPU, and the time in which memory was made.
+    fn log(&self, took: Duration, making: Duration) {
         let [out, back] = [Tier::Host, Tier::Device].map(|to| self.moved(to) >> 20);
         let device = self.manager.gpu().ordinal();
-        log::debug!("device {device}: {out} MiB out, {back} MiB in, {took:.1?}");
+        log::debug!(
+            "device {device}: {out} MiB out, {back} MiB in, {took:.1?}, of which {making:.1?} made memory"
+        );
         for (id, RangeMove { order, moved, .. }) in self.ids.iter().zip(&self.ranges) {
             let bytes = (order.range.end - order.range.start) >> 20;
             let (to, moved, stays) = (order.to, moved.bytes >> 20, moved.refusal);
@@ -303,10 +310,10 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Waits for an idle GPU, and moves. Returns the time without a move: of the wait, and of moves
-    /// that were refused.
-    fn move_all(&mut self, limit: Duration) -> Duration {
-        let mut begin = Instant::now();
+    /// Waits for an idle GPU, and moves. Returns the time without a move, of the wait and of moves
+    /// that were refused, and the time in which memory was made.
+    fn move_all(&mut self, wait: &GrantedWait<'_>) -> (Duration, Duration) {
+        let (mut begin, mut made_for, limit) = (Instant::now(), Duration::ZERO, wait.limit);
         loop {
             let holds = GATE.holds();
             let left = limit.saturating_sub(begin.elapsed());
@@ -314,22 +321,25 @@ impl MovePlan<'_> {
                 Ok(true) => {}
                 // Meanwhile the host may have come to hold a stream.
                 Ok(false) if left > WAIT && !self.moves.waits.is_held() && !process::exiting() => continue,
-                _ => return begin.elapsed(),
+                _ => return (begin.elapsed(), made_for),
             }
             self.moves.waits.end_holds(holds);
             let waited = begin.elapsed();
             if self.loads_code && self.ranges.iter().any(|range| range.order.to == Tier::Device) {
                 self.moves.load_code(self.manager);
             }
-            let end = self.moves.swap(self.manager, &mut self.ranges, limit.saturating_sub(waited));
+            let (left, makes_for) = (limit.saturating_sub(waited), wait.makes_for.saturating_sub(made_for));
+            let end = self.moves.swap_making(self.manager, &mut self.ranges, left, makes_for);
             // While memory was made, nothing was waited for.
-            begin += end.made_for;
+            (begin, made_for) = (begin + end.made_for, made_for + end.made_for);
             match end.why {
-                None => return waited,
+                None => return (waited, made_for),
                 // Other threads have submitted work meanwhile, or are about to.
                 Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if begin.elapsed() < limit => {}
-                Some(_) if self.moved(Tier::Host) + self.moved(Tier::Device) > 0 => return waited,
-                Some(_) => return begin.elapsed(),
+                Some(_) if self.moved(Tier::Host) + self.moved(Tier::Device) > 0 => {
+                    return (waited, made_for);
+                }
+                Some(_) => return (begin.elapsed(), made_for),
             }
         }
     }

@@ -44,6 +44,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that a fast link carries in a microsecond.
 const LINK: u64 = 50_000;
 
+/// Memory of the host is made in so many times the time in which as much crosses the link.
+const MAKING: u32 = 10;
+
 /// Do the waits pay in this program?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum WaitWorth {
@@ -165,6 +168,11 @@ impl WaitBudget {
         self.spend(begin, took, self.most);
     }
 
+    /// Memory was made for moves. The time is a part of the same share, and no credit is lost.
+    pub(super) fn charge_making(&mut self, begin: Instant, took: Duration) {
+        self.spend(begin, took, SAVED);
+    }
+
     /// Credit beyond `saved` is lost.
     fn spend(&mut self, begin: Instant, took: Duration, saved: Duration) {
         let earliest = begin.checked_sub(saved.saturating_mul(self.share));
@@ -178,6 +186,12 @@ impl WaitBudget {
 /// its place.
 pub(super) fn link_time(bytes: u64) -> Duration {
     Duration::from_micros(bytes / LINK)
+}
+
+/// The time in which so much memory of the host is made, and no less than a wait. A call that may
+/// not make it makes as much for itself.
+pub(super) fn making_time(bytes: u64) -> Duration {
+    link_time(bytes).saturating_mul(MAKING).max(WAIT)
 }
 
 #[cfg(test)]

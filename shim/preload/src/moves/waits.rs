@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use wm_driver::lock;
 
-use super::wait_budget::{EndedWait, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time};
+use super::wait_budget::{EndedWait, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time, making_time};
 use crate::gate::GATE;
 
 /// Calls wait for one part in so many of the time, looks take one in [`LOOK_SHARE`]: 5 % together.
@@ -60,6 +60,10 @@ pub(super) struct GrantedWait<'a> {
     granted: Duration,
     /// How long the call waits: that time, or less where the call gains no more.
     pub(super) limit: Duration,
+    /// How long memory of the host may be made for its moves.
+    pub(super) makes_for: Duration,
+    /// The budget that this time is a part of. `None`: the call would take as long itself, or fail.
+    pays_making: Option<&'a Mutex<WaitBudget>>,
 }
 
 impl Waits {
@@ -76,7 +80,12 @@ impl Waits {
 
     /// Before a launch that uses memory of the host.
     pub(super) fn of_launch(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
-        (!self.is_held()).then(|| self.call(worth)).flatten()
+        (!self.is_held()).then(|| self.call(worth)).flatten().map(|wait| self.pays(wait))
+    }
+
+    /// The time in which memory is made for the wait's moves is a part of the share of calls.
+    fn pays<'a>(&'a self, wait: GrantedWait<'a>) -> GrantedWait<'a> {
+        GrantedWait { makes_for: WAIT, pays_making: Some(&self.calls), ..wait }
     }
 
     fn call(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
@@ -101,18 +110,20 @@ impl Waits {
             return None;
         }
         let granted = self.call(worth).or_else(|| grant(&self.looks, WaitWorth::Unknown));
-        granted.map(|wait| wait.at_most(link_time(bytes)))
+        let makes_for = making_time(bytes);
+        granted.map(|wait| GrantedWait { makes_for, ..wait.at_most(link_time(bytes)) })
     }
 
     /// After the host has waited for work of the program. A held stream is looked at, too: so it is
     /// seen that it is held no more.
     pub(super) fn look(&self) -> Option<GrantedWait<'_>> {
-        grant(&self.looks, WaitWorth::Unknown)
+        grant(&self.looks, WaitWorth::Unknown).map(|wait| self.pays(wait))
     }
 
     /// In a call that would fail otherwise.
     pub(super) fn of_rescue(&self) -> Option<GrantedWait<'_>> {
-        (!self.is_held()).then(|| self.rescue().or_else(|| self.look())).flatten()
+        let look = || grant(&self.looks, WaitWorth::Unknown);
+        (!self.is_held()).then(|| self.rescue().or_else(look)).flatten()
     }
 
     /// The same in a call that is made a few times in the life of a process.
@@ -127,8 +138,8 @@ impl Waits {
 
     /// The last wait before nothing moves any more.
     pub(super) fn of_last_stop(&self) -> Option<GrantedWait<'_>> {
-        let (budget, charged, worth) = (None, Some(&self.calls), WaitWorth::Unknown);
-        (!self.is_held()).then_some(GrantedWait { budget, charged, worth, granted: WAIT, limit: WAIT })
+        let wait = GrantedWait::new(None, WaitWorth::Unknown, WAIT);
+        (!self.is_held()).then_some(GrantedWait { charged: Some(&self.calls), ..wait })
     }
 
     /// The device was idle after so many holds.
@@ -150,7 +161,14 @@ impl Waits {
 
 fn grant(budget: &Mutex<WaitBudget>, worth: WaitWorth) -> Option<GrantedWait<'_>> {
     let limit = lock(budget).limit(Instant::now(), worth)?;
-    Some(GrantedWait { budget: Some(budget), charged: None, worth, granted: limit, limit })
+    Some(GrantedWait::new(Some(budget), worth, limit))
+}
+
+impl<'a> GrantedWait<'a> {
+    fn new(budget: Option<&'a Mutex<WaitBudget>>, worth: WaitWorth, limit: Duration) -> Self {
+        let (charged, pays_making, makes_for) = (None, None, Duration::MAX);
+        Self { budget, charged, worth, granted: limit, limit, makes_for, pays_making }
+    }
 }
 
 impl GrantedWait<'_> {
@@ -172,6 +190,14 @@ impl GrantedWait<'_> {
         }
         if let Some(charged) = self.charged {
             lock(charged).charge(end.checked_sub(took).unwrap_or(end), took);
+        }
+    }
+
+    /// Memory was made for its moves, in this time.
+    pub(super) fn made(&self, took: Duration) {
+        if let Some(budget) = self.pays_making.filter(|_| !took.is_zero()) {
+            let end = Instant::now();
+            lock(budget).charge_making(end.checked_sub(took).unwrap_or(end), took);
         }
     }
 }

@@ -117,6 +117,9 @@ pub(super) struct WayTrial {
     waits: u32,
     /// Seconds of an event with each way that was measured.
     costs: [Option<f64>; 3],
+    /// The cost of [`Way::Bring`] is that of the program's first steps, in which memory of the host
+    /// was made.
+    is_provisional: bool,
     trials: usize,
     /// Trials in a row that brought nothing.
     vain: u32,
@@ -223,6 +226,7 @@ impl WayTrial {
     fn begin_trials(&mut self, now: TrialClock, length: u64) {
         let pace = self.pace(now);
         self.set_cost(Way::Bring, pace);
+        self.is_provisional = true;
         let is_earned = self.is_earned(now, length);
         self.start(Phase::Settling(if is_earned { Way::Bring } else { Way::Leave }), now);
     }
@@ -306,11 +310,13 @@ impl WayTrial {
     }
 
     fn set_cost(&mut self, way: Way, cost: f64) {
+        self.is_provisional &= way != Way::Bring;
         self.costs[way as usize] = Some(cost);
     }
 
     fn untried(&self) -> Option<Way> {
-        WAYS.into_iter().find(|way| self.cost(*way).is_none())
+        let is_untried = |way: Way| self.cost(way).is_none() || self.is_provisional && way == Way::Bring;
+        WAYS.into_iter().find(|way| is_untried(*way))
     }
 
     /// Of the known ways. One that moves memory has to gain something.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use wm_abi::CUdevice;
-use wm_driver::{Device, Fingerprinting, OomAnswer, Shortfall};
+use wm_driver::{Device, Fingerprinting, Handle, OomAnswer, Shortfall};
 use wm_memory::{HostBudget, Manager};
 
 use super::context_blocks::ContextBlocks;
@@ -20,6 +20,8 @@ pub(crate) struct Callbacks {
     /// The answer that the calling code accepts if a device has no room for a block of so many
     /// bytes.
     pub(crate) on_shortage: fn(CUdevice, Shortfall) -> OomAnswer,
+    /// Idle memory of the host of so many bytes, which no manager has.
+    pub(crate) idle_host_memory: fn(CUdevice, u64) -> Option<Handle>,
     /// A block was given out that its device has no room for.
     pub(crate) on_overflow: fn(),
     /// Keyed fingerprints of chunks.

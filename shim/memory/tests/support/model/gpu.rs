@@ -46,6 +46,12 @@ impl Gpu for Model {
         GRANULARITY as usize
     }
 
+    fn idle_host_memory(&self, bytes: u64) -> Option<Handle> {
+        let idle = &mut self.lock().idle_elsewhere;
+        let at = idle.iter().position(|(other, _)| *other == bytes)?;
+        Some(idle.remove(at).1)
+    }
+
     fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
         let mut inner = self.enter("create")?;
         let bytes = assert_whole(bytes);

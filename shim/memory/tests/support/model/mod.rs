@@ -94,6 +94,8 @@ struct Inner {
     oom_answer: Option<OomAnswer>,
     /// A tier whose memory the driver refuses, whatever it says to have left.
     refused: Option<Tier>,
+    /// Memory of the host that another owner in the process has idle.
+    idle_elsewhere: Vec<(u64, Handle)>,
 }
 
 pub struct Model {
@@ -149,6 +151,14 @@ impl Model {
     pub fn fail_in(&self, k: u64, count: u64) {
         let mut inner = self.lock();
         inner.fail = inner.calls + k..inner.calls + k + count;
+    }
+
+    /// Another owner in the process has idle memory of the host.
+    pub fn has_idle_elsewhere(&self, bytes: u64) -> Handle {
+        let mut inner = self.lock();
+        let handle = Handle(inner.new_physical(Tier::Host, bytes));
+        inner.idle_elsewhere.push((bytes, handle));
+        handle
     }
 
     /// The driver makes no more memory of a tier.

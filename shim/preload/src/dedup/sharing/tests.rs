@@ -164,6 +164,7 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
     driver().init().expect("a driver");
     registry::set_callbacks(Callbacks {
         on_shortage: |_, _| OomAnswer::Spill,
+        idle_host_memory: |_, _| None,
         on_overflow: || {},
         fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
         knows_contexts: || false,

@@ -65,6 +65,25 @@ impl<V: Vmm> HandleCache<V> {
         given
     }
 
+    /// Idle memory of the host of so many bytes leaves the cache, and is mapped nowhere any more.
+    /// `None`: there is none that a device's manager could have made, or the driver refuses.
+    pub(crate) fn take_idle(&mut self, device: CUdevice, bytes: u64) -> Option<u64> {
+        let (kind, number) = self.vmm.pool(device, |pool| pool.oldest_on(Tier::Host, bytes))??;
+        let CachedHandle { handle, idle_since, movable, ref mappings, .. } = *self.memories.get(&number)?;
+        if !movable {
+            return None;
+        }
+        for at in mappings.clone() {
+            self.take_down(at).ok()?;
+        }
+        self.vmm.pool(device, |pool| {
+            pool.unpark(kind, idle_since, number);
+            pool.discharge(kind.tier, kind.bytes);
+        })?;
+        self.memories.remove(&number);
+        Some(handle)
+    }
+
     /// The contexts of a device are gone: gives its idle memory back. Handles and mappings belong
     /// to no context, so those that the program has live on.
     pub(crate) fn end_device(&mut self, device: CUdevice) {

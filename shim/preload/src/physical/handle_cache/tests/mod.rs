@@ -239,6 +239,43 @@ fn what_repeats_itself_makes_no_call() {
     assert_eq!(program.cache.vmm.0.borrow().made, 6);
 }
 
+/// Hazard (latency): a device's manager makes host memory for moves, though as much lies idle here.
+/// Hazard (use after free): it gets memory that is mapped, or that a piece was promised.
+#[test]
+fn idle_memory_of_the_host_leaves_for_the_manager_and_is_mapped_nowhere() {
+    let mut program = Program::new();
+    program.map_on(Tier::Host, 0..4);
+    program.pages.values().for_each(|(alias, ..)| program.cache.let_move(*alias));
+    program.map(4..5);
+    let take = |program: &mut Program, bytes| program.cache.take_idle(0, bytes);
+    assert_eq!(take(&mut program, KIND.bytes), None, "the program holds all of it");
+    [0, 1, 2, 4].into_iter().for_each(|page| program.unmap(page));
+    assert_eq!(take(&mut program, 2 * KIND.bytes), None, "of another size");
+    let promised = program.reserve(KIND.on(Tier::Host)).expect("idle memory");
+    program.cache.vmm.0.borrow_mut().fails_to_unmap = 1;
+    assert_eq!(take(&mut program, KIND.bytes), None, "the driver refuses");
+    assert_eq!(program.cache.vmm.idle(Tier::Host), 2 * KIND.bytes);
+    let taken = [(); 3].map(|()| take(&mut program, KIND.bytes));
+    let [Some(first), Some(second), None] = taken else { panic!("{taken:?}: the last one is promised") };
+    let state = program.cache.vmm.0.borrow();
+    let is_apart =
+        |handle| state.handles.contains_key(&handle) && state.mapped.values().all(|it| it.0 != handle);
+    assert!(first != second && is_apart(first) && is_apart(second));
+    drop(state);
+    assert_eq!(program.cache.map(Program::address(9), KIND.bytes, promised), Some(Ok(())));
+    let held = program.cache.vmm.1.borrow().account().held;
+    assert_eq!((held.host, program.cache.vmm.idle(Tier::Host)), (KIND.bytes, 0));
+}
+
+#[test]
+fn idle_memory_that_no_manager_could_have_made_stays() {
+    let mut program = Program::new();
+    program.map_on(Tier::Host, 0..1);
+    program.unmap(0);
+    assert_eq!(program.cache.take_idle(0, KIND.bytes), None);
+    program.check();
+}
+
 /// Hazard: where the device is full, a program that repeats itself pins host memory anew in every
 /// step.
 #[test]
