@@ -62,7 +62,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         let frees = manager.usage().counters.frees;
         let answer = answer(&BLOCKS, TorchRequest::Block { device, bytes, frees });
         // If memory may move, PyTorch is refused each time: its cache would be copied.
-        if PROCESS.moves.is_migrating() {
+        if PROCESS.moves.gives_way() {
             change(&BLOCKS, TorchAnswers::spare_none);
         }
         if answer != OomAnswer::Spill {
@@ -73,7 +73,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         return OomAnswer::Retry;
     }
     // Another GPU's memory is faster than the host's, and than moves to it.
-    if PROCESS.moves.is_migrating() && manager.has_peer_room(bytes as u64) {
+    if PROCESS.moves.gives_way() && manager.has_peer_room(bytes as u64) {
         return OomAnswer::Spill;
     }
     if PROCESS.moves.make_for(manager, bytes as u64) {
@@ -138,7 +138,7 @@ pub(crate) fn of_piece() -> OomAnswer {
     }
     let path = callers::way_through_torch();
     path.map_or(OomAnswer::Spill, |path| {
-        answer(&PIECES, TorchRequest::Piece { path, copies_cache: PROCESS.moves.is_migrating() })
+        answer(&PIECES, TorchRequest::Piece { path, copies_cache: PROCESS.moves.gives_way() })
     })
 }
 

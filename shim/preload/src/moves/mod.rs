@@ -62,6 +62,8 @@ pub(crate) struct Migrations {
     is_on: AtomicBool,
     /// The library moves it by itself, and as the program advises (`WMSHIM_MIGRATE`).
     is_migrating: AtomicBool,
+    /// It moves only where that was measured to be faster.
+    is_careful: AtomicBool,
     /// Pauses need the record of last uses, also while nothing else of the library works.
     is_for_pauses: AtomicBool,
     last_use: LastUse,
@@ -85,6 +87,7 @@ impl Migrations {
         Self {
             is_on: AtomicBool::new(false),
             is_migrating: AtomicBool::new(false),
+            is_careful: AtomicBool::new(false),
             is_for_pauses: AtomicBool::new(false),
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
@@ -116,15 +119,24 @@ impl Migrations {
         }
         self.is_on.store(true, Relaxed);
         GATE.turn_on();
-        let is_migrating = settings.migrate == Migrate::On;
+        let is_migrating = settings.migrate.moves_by_itself();
         if !is_migrating && !is_for_pauses {
             return;
         }
-        self.last_use.turn_on();
         self.is_migrating.store(is_migrating, Relaxed);
+        self.is_careful.store(settings.migrate == Migrate::Auto, Relaxed);
         self.is_for_pauses.store(is_for_pauses, Relaxed);
-        launches::subscribe(Subscriber::LastUse);
+        if self.notes_last_uses(settings) {
+            self.last_use.turn_on();
+            launches::subscribe(Subscriber::LastUse);
+        }
         events::subscribe(events);
+    }
+
+    /// Are launches noted before the first shortage? Nothing is to be moved by what they used then,
+    /// where it is measured first.
+    fn notes_last_uses(&self, settings: &Settings) -> bool {
+        settings.migrate == Migrate::On || self.is_for_pauses.load(Relaxed)
     }
 
     /// When a wait of the host begins, if its time is of interest.
@@ -149,6 +161,20 @@ impl Migrations {
         self.is_migrating.load(Relaxed)
     }
 
+    /// Does it move only where that was measured to be faster?
+    pub(super) fn is_careful(&self) -> bool {
+        self.is_careful.load(Relaxed)
+    }
+
+    /// Does memory that is used less give way for new memory, at the moment?
+    pub(crate) fn gives_way(&self) -> bool {
+        let is_left = || match &*wm_driver::lock(&self.predictor) {
+            Some(predictor) => predictor.leaves_in_place(),
+            None => self.is_careful(),
+        };
+        self.is_migrating() && !is_left()
+    }
+
     /// Nothing moves by itself any more. A process that can be paused goes on recording uses: the
     /// next resume brings back first what was used last.
     pub(crate) fn rest(&self) {
@@ -161,7 +187,8 @@ impl Migrations {
 
     /// It does again, if the user has set that.
     pub(crate) fn resume(&self, settings: &Settings) {
-        if self.is_on() && settings.migrate == Migrate::On && !self.is_migrating.swap(true, Relaxed) {
+        let may_migrate = self.is_on() && settings.migrate.moves_by_itself();
+        if may_migrate && !self.is_migrating.swap(true, Relaxed) && self.notes_last_uses(settings) {
             launches::subscribe(Subscriber::LastUse);
         }
     }

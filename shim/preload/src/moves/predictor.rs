@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
-use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
+use wm_memory::tiers::{Placement, TierMove, TierPlacer, TierSettings};
 use wm_memory::{Block, Manager, MoveOrder, RangeMove};
 
 use super::touched_groups::TouchedGroups;
@@ -41,6 +41,8 @@ pub(super) struct Predictor {
     /// Blocks that may lie elsewhere than the policy believes.
     doubtful: Vec<u64>,
     trial: WayTrial,
+    /// Where blocks lay when a way was first tried that moves them, until it proves to be better.
+    before_trial: Option<Placement>,
     launches: u64,
     /// Launches since the last one at which a block was not on the device.
     quiet: u64,
@@ -52,8 +54,9 @@ pub(super) struct Predictor {
 const PASSED: u64 = 4096;
 
 impl Predictor {
-    /// No block is recorded yet, and the device has no room.
-    pub(super) fn new(device: CUdevice) -> Self {
+    /// No block is recorded yet, and the device has no room. `is_careful`: nothing moves before it
+    /// was measured what it costs to leave memory in place.
+    pub(super) fn new(device: CUdevice, is_careful: bool) -> Self {
         let placer = TierPlacer::new(TierSettings::of_capacity(0));
         Self {
             device,
@@ -61,7 +64,8 @@ impl Predictor {
             blocks: FxHashMap::default(),
             addresses: BTreeMap::new(),
             doubtful: Vec::new(),
-            trial: WayTrial::default(),
+            trial: WayTrial::new(is_careful),
+            before_trial: None,
             launches: 0,
             quiet: 0,
             since: Instant::now(),
@@ -151,6 +155,7 @@ impl Predictor {
         };
         if self.trial.record(event, period, clock) {
             log::debug!("device {device}: a period has {} events; {}", period.unwrap_or(0), self.trial);
+            self.note_trial();
         }
         let worth = self.trial.worth();
         self.placer.set_eager(self.trial.way() == Way::Bring);
@@ -160,6 +165,26 @@ impl Predictor {
             None => self.placer.used(ids),
         }
         stop
+    }
+
+    /// A trial has begun or ended.
+    fn note_trial(&mut self) {
+        if self.trial.is_beside_leaving() {
+            let placer = &self.placer;
+            self.before_trial.get_or_insert_with(|| placer.placement());
+        } else if !self.trial.leaves_in_place() {
+            self.before_trial = None;
+        }
+    }
+
+    /// Where blocks lay before a trial that was in vain, once.
+    pub(super) fn take_placement_before(&mut self) -> Option<Placement> {
+        if self.trial.leaves_in_place() { self.before_trial.take() } else { None }
+    }
+
+    /// Does memory stay where the program would have it without moves?
+    pub(super) fn leaves_in_place(&self) -> bool {
+        self.trial.leaves_in_place()
     }
 
     /// Is the shortage over, so that launches need not be recorded? A later one begins anew.
@@ -285,7 +310,7 @@ mod tests {
 
     /// Two blocks on a device with room for one; the second is on the host.
     fn full_device() -> Predictor {
-        let mut predictor = Predictor::new(0);
+        let mut predictor = Predictor::new(0, false);
         predictor.add(&block(1, BYTES));
         predictor.add(&block(2, 0));
         predictor.refresh(0, |_| None);
@@ -349,7 +374,7 @@ mod tests {
     #[test]
     fn a_stop_asks_for_the_blocks_that_moved_and_those_beside_them_however_many_there_are() {
         let asked = |count: u64| {
-            let mut predictor = Predictor::new(0);
+            let mut predictor = Predictor::new(0, false);
             (1..=count).for_each(|id| predictor.add(&block(id, BYTES)));
             predictor.doubt(&[TierMove::Leave { block: 50, bytes: BYTES }]);
             let asked = std::cell::RefCell::new(Vec::new());

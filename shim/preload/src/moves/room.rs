@@ -10,8 +10,9 @@ use wm_driver::{Device, Gpu, Tier};
 use wm_memory::tiers::TierPlacer;
 use wm_memory::{Manager, MoveOrder};
 
-use super::predictor::{SMALLEST, range_of};
+use super::predictor::{Predictor, SMALLEST, range_of};
 use super::wait_budget::{WAIT, WaitWorth};
+use super::waits::GrantedWait;
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
 use crate::{process, registry};
@@ -52,6 +53,9 @@ impl Migrations {
             return false;
         }
         self.start_predictor(manager);
+        if !self.gives_way() {
+            return false;
+        }
         let worth = self.with_predictor(manager, |predictor| predictor.wait_worth());
         let Some(wait) = self.waits.of_allocation(bytes, worth.unwrap_or(WaitWorth::Unknown)) else {
             return false;
@@ -70,6 +74,9 @@ impl Migrations {
         }
         let Some(look) = self.waits.look() else { return };
         self.start_predictor(manager);
+        if self.with_predictor(manager, |predictor| predictor.leaves_in_place()) == Some(true) {
+            return self.stop_as_before(manager, look);
+        }
         // Launches load no code, and what comes before it is loaded is copied out again.
         if self.lacks_code(manager) && manager.gpu().is_settled(look.limit).unwrap_or(false) {
             self.load_code(manager);
@@ -88,6 +95,20 @@ impl Migrations {
         if !is_short || self.stop_now(manager, &look, |placer, moves| placer.leave(room, moves)) == 0 {
             // The driver was asked for its free memory: that has a share of the time, too.
             look.end(begin.elapsed(), true);
+        }
+    }
+
+    /// The host has waited, and nothing is to move by itself. After a trial that was in vain blocks
+    /// lie where it has left them: they go back to their places before it.
+    fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
+        let before = self.with_predictor(manager, Predictor::take_placement_before).flatten();
+        match before {
+            Some(before) => {
+                self.stop_after_wait(manager, look, |placer, moves| placer.restore(&before, moves))
+            }
+            // A stop would also show that streams are held no more.
+            None if self.waits.is_held() => self.stop_after_wait(manager, look, |_, _| ()),
+            None => {}
         }
     }
 

@@ -58,7 +58,7 @@ impl Migrations {
         let mut blocks = manager.large_blocks(SMALLEST);
         // A block that no launch is known to have used is evicted last.
         blocks.sort_by_cached_key(|block| self.last_use.number_of(&range_of(block)).unwrap_or(u64::MAX));
-        let mut fresh = Predictor::new(manager.gpu().ordinal());
+        let mut fresh = Predictor::new(manager.gpu().ordinal(), self.is_careful());
         blocks.iter().for_each(|block| fresh.add(block));
         fresh.refresh(manager.device_room(), |_| None);
         log::debug!("device {}: {} blocks are followed", fresh.device(), fresh.count());

@@ -14,7 +14,7 @@
 //! | [`Way::Bring`] | each block of a kernel, before the kernel |
 //!
 //! Until a way is measured blocks are brought, since that is seldom much slower than another way,
-//! and often many times faster. A measurement begins and ends at a wait of the host, where a step
+//! and often many times faster; a *careful* trial leaves them, and measures that first. A measurement begins and ends at a wait of the host, where a step
 //! of most programs ends. It ends early where it has become slower than the best way, so a trial
 //! costs little more than a period of the best. Invariant: while the waits of a trial are not
 //! earned ([`super::wait_budget`]), calls wait within their share.
@@ -108,6 +108,8 @@ enum Phase {
 /// See above.
 #[derive(Debug, Default)]
 pub(super) struct WayTrial {
+    /// Nothing moves until it was measured what it costs to leave memory in place.
+    is_careful: bool,
     phase: Phase,
     begin: TrialClock,
     looked: TrialClock,
@@ -143,8 +145,19 @@ impl fmt::Display for WayTrial {
 }
 
 impl WayTrial {
+    /// Nothing is measured yet.
+    pub(super) fn new(is_careful: bool) -> Self {
+        Self { is_careful, ..Self::default() }
+    }
+
+    /// Does memory stay where the program would have it without moves?
+    pub(super) fn leaves_in_place(&self) -> bool {
+        self.is_careful && self.way() == Way::Leave
+    }
+
     pub(super) fn worth(&self) -> WaitWorth {
         match self.phase {
+            Phase::Untold if self.is_careful => WaitWorth::Costs,
             Phase::Untold => WaitWorth::Unknown,
             Phase::Settling(Way::Leave) | Phase::Measuring(Way::Leave) | Phase::Chosen(Way::Leave, _) => {
                 WaitWorth::Costs
@@ -157,6 +170,7 @@ impl WayTrial {
     /// The way of the moment.
     pub(super) fn way(&self) -> Way {
         match self.phase {
+            Phase::Untold if self.is_careful => Way::Leave,
             Phase::Untold => Way::Bring,
             Phase::Settling(way) | Phase::Measuring(way) | Phase::Chosen(way, _) => way,
         }
@@ -166,6 +180,13 @@ impl WayTrial {
     /// it uses often is to be on the device then.
     pub(super) fn is_arranging(&self) -> bool {
         self.phase == Phase::Settling(Way::Leave)
+    }
+
+    /// Is a way tried that moves memory, in place of none that does?
+    pub(super) fn is_beside_leaving(&self) -> bool {
+        let is_trial =
+            matches!(self.phase, Phase::Settling(way) | Phase::Measuring(way) if way != Way::Leave);
+        self.is_careful && is_trial && self.best().0 == Way::Leave
     }
 
     /// A wait has brought moves.
@@ -222,8 +243,12 @@ impl WayTrial {
     }
 
     /// A period is known, or the program has run for some time: its pace stands for
-    /// [`Way::Bring`] until that is measured.
+    /// [`Way::Bring`] until that is measured. A careful trial begins with [`Way::Leave`].
     fn begin_trials(&mut self, now: TrialClock, length: u64) {
+        if self.is_careful {
+            // The steps so far have made memory of the host.
+            return self.start(Phase::Measuring(Way::Leave), now);
+        }
         let pace = self.pace(now);
         self.set_cost(Way::Bring, pace);
         self.is_provisional = true;
@@ -353,8 +378,16 @@ mod tests {
     /// A program with steps of [`PERIOD`] events, which costs so many microseconds an event with
     /// each way. Returns the way after each step, and the microseconds of each step.
     fn run(steps: usize, repeats: bool, cost: impl Fn(Way, usize) -> u64) -> Vec<(Way, u64)> {
-        let (mut trial, mut now) =
-            (WayTrial::default(), TrialClock { credit: ENOUGH, ..TrialClock::default() });
+        play(WayTrial::default(), steps, repeats, cost)
+    }
+
+    fn play(
+        mut trial: WayTrial,
+        steps: usize,
+        repeats: bool,
+        cost: impl Fn(Way, usize) -> u64,
+    ) -> Vec<(Way, u64)> {
+        let mut now = TrialClock { credit: ENOUGH, ..TrialClock::default() };
         let mut step = |number: usize| {
             let begin = now.time;
             for _ in 0..PERIOD {
@@ -396,6 +429,25 @@ mod tests {
             let looks = 2 * LOOK * (costs[0] + costs[1] + costs[2]);
             let bound = 8 * costs[2] * PERIOD + (UNSETTLED as u64 + 3) * 60 * best + looks;
             prop_assert!(cost(&steps[..60]) <= bound, "{} of {bound}", cost(&steps[..60]));
+        }
+    }
+
+    proptest! {
+        /// Hazard (latency): a program whose memory could stay where it is becomes slower.
+        #[test]
+        fn a_careful_trial_costs_little_beside_leaving_memory_in_place(
+            costs in [20..2000_u64, 20..2000_u64, 20..2000_u64],
+        ) {
+            let steps = play(WayTrial::new(true), 3000, true, of(costs));
+            let (leave, best) = (costs[0] * PERIOD, *costs.iter().min().expect("three ways") * PERIOD);
+            let cost = |steps: &[(Way, u64)]| steps.iter().map(|(_, time)| time).sum::<u64>();
+            prop_assert!(steps[..3].iter().all(|(_, time)| *time == leave), "nothing moves at first");
+            // Two ways are tried, and each trial ends at three times what it costs to leave memory.
+            let trials = 2 * (UNSETTLED as u64 + 2) * leave + 2 * LOOK * costs.iter().sum::<u64>();
+            let bound = 60 * leave + trials;
+            prop_assert!(cost(&steps[..60]) <= bound, "{} of {bound}", cost(&steps[..60]));
+            let late = cost(&steps[300..]);
+            prop_assert!(late as f64 <= 1.05 * (2700 * best) as f64, "{} of {}", late, 2700 * best);
         }
     }
 

@@ -35,8 +35,17 @@ pub(crate) enum Migrate {
     Off,
     /// Where an operator or the program asks for it.
     Asked,
+    /// Also where it was measured to be faster than to leave memory in place.
+    Auto,
     /// Also where the library finds it useful.
     On,
+}
+
+impl Migrate {
+    /// Does memory move by itself?
+    pub(crate) fn moves_by_itself(self) -> bool {
+        matches!(self, Self::Auto | Self::On)
+    }
 }
 
 /// Does the process share GPUs with others of the user that want all of their memory?
@@ -76,6 +85,7 @@ pub(super) fn pause_arena(text: &str) -> Parsed<PauseArena> {
 pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
     match text.to_ascii_lowercase().as_str() {
         "asked" => Ok(Migrate::Asked),
+        "auto" => Ok(Migrate::Auto),
         other => Ok(if switch(other)? { Migrate::On } else { Migrate::Off }),
     }
 }

@@ -158,6 +158,7 @@ impl Shown for Migrate {
         let word = match self {
             Self::Off => "off",
             Self::Asked => "asked",
+            Self::Auto => "auto",
             Self::On => "on",
         };
         Some(word.to_owned())

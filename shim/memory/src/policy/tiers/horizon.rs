@@ -225,6 +225,29 @@ impl<'a> Stop<'a> {
         }
     }
 
+    /// So many bytes of each block are on the device again, as far as there is room.
+    pub(super) fn restore(&mut self, before: &[(BlockKey, u64)]) {
+        let on_device = |stop: &Self, block| stop.residency.get(block).map_or(0, |placed| placed.on_device);
+        for (block, bytes) in before {
+            let beyond = on_device(self, *block).saturating_sub(*bytes);
+            if beyond >= CHUNK && self.residency.get(*block).is_some_and(|placed| placed.can_leave()) {
+                let left = self.residency.leave(*block, beyond / CHUNK * CHUNK, self.now);
+                self.leaves.add(*block, left);
+            }
+        }
+        for (block, bytes) in before {
+            let missing = bytes.saturating_sub(on_device(self, *block));
+            if missing > 0 && !self.leaves.has(*block) {
+                let came = self.residency.come(*block, missing.min(self.room()));
+                self.comes.add(*block, came);
+            }
+        }
+        for (block, _) in before {
+            let can_leave = self.residency.get(*block).is_some_and(|placed| placed.can_leave());
+            self.order.set_can_leave(*block, can_leave);
+        }
+    }
+
     /// Serves the events after the next `skipped` ones, until `batch` bytes are moved or made room
     /// for. Returns the number of the first event that needs another stop.
     pub(super) fn serve(&mut self, past: &Repetition, groups: &Groups, skipped: u64, batch: u64) -> u64 {

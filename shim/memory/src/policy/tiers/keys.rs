@@ -120,7 +120,6 @@ impl<T> BySlot<T> {
     }
 
     /// By number.
-    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (BlockKey, &T)> {
         (0..).map_while(|slot| (slot < self.0.len() as u32).then(|| self.at(slot))).flatten()
     }

@@ -31,5 +31,5 @@ mod repetition;
 mod residency;
 mod stop_list;
 
-pub use placer::{TierPlacer, TierSettings};
+pub use placer::{Placement, TierPlacer, TierSettings};
 pub use residency::{CHUNK, TierMove, chunks_below};

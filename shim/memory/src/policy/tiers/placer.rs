@@ -40,6 +40,10 @@ const SLACK: u64 = 8;
 /// Events for which a block that was used does not leave for that.
 const RECENT: u64 = 256;
 
+/// Blocks by their names, and bytes of each that lie on the device.
+#[derive(Debug, Clone)]
+pub struct Placement(Vec<(u64, u64)>);
+
 /// The live blocks of a launch.
 #[derive(Debug, Default)]
 struct Used {
@@ -269,6 +273,20 @@ impl TierPlacer {
             self.residency.set_pinned(block, is_pinned);
             self.list(block);
         }
+    }
+
+    /// Where all blocks lie.
+    pub fn placement(&self) -> Placement {
+        Placement(self.residency.all().map(|(block, placed)| (block.name, placed.on_device)).collect())
+    }
+
+    /// Blocks go back to where they lay: first those leave that came, and then the others come as
+    /// far as there is room.
+    pub fn restore(&mut self, before: &Placement, moves: &mut Vec<TierMove>) {
+        let keys = &self.keys;
+        let lived = |(name, bytes): &(u64, u64)| Some((keys.of(*name)?, *bytes));
+        let before: Vec<_> = before.0.iter().filter_map(lived).collect();
+        Stop::new(&mut self.residency, &mut self.order, moves, self.past.now(), false).restore(&before);
     }
 
     /// Nothing will be able to move any more: all blocks come that there is room for.

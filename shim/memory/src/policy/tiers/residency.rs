@@ -157,6 +157,11 @@ impl Residency {
         }
     }
 
+    /// All blocks.
+    pub(super) fn all(&self) -> impl Iterator<Item = (BlockKey, PlacedBlock)> {
+        self.blocks.iter().map(|(block, placed)| (block, *placed))
+    }
+
     /// Blocks that are not wholly on the device, in the order of their names.
     pub(super) fn elsewhere(&self) -> impl Iterator<Item = (BlockKey, PlacedBlock)> {
         let blocks = self.away.iter().filter_map(|block| Some((*block, self.get(*block)?)));

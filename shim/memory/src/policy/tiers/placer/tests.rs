@@ -172,6 +172,32 @@ fn what_is_told_is_believed() {
 }
 
 /// The placer is told of blocks that were never allocated, and of names that come again.
+/// Hazard (latency): a program is slower than without moves after a trial that was in vain.
+#[test]
+fn blocks_go_back_to_where_they_lay() {
+    const MIB: u64 = 1 << 20;
+    let mut placer = TierPlacer::new(TierSettings::of_capacity(64 * MIB));
+    let places = [(1, 32, 32), (2, 32, 24), (3, 32, 0), (4, 16, 8)];
+    places.iter().for_each(|(name, bytes, on_device)| placer.placed(*name, bytes * MIB, on_device * MIB));
+    let before = placer.placement();
+    placer.free(4);
+    placer.placed(5, 4 * MIB, 4 * MIB);
+    [(1, 8), (2, 20), (3, 32)].iter().for_each(|(name, on_device)| {
+        placer.correct(*name, on_device * MIB);
+    });
+    let mut moves = Vec::new();
+    placer.restore(&before, &mut moves);
+    let leave = TierMove::Leave { block: 3, bytes: 32 * MIB };
+    let [one, two] = [(1, 24), (2, 4)].map(|(block, bytes)| TierMove::Come { block, bytes: bytes * MIB });
+    assert_eq!(moves, [leave, one, two]);
+    placer.restore(&before, &mut moves);
+    assert_eq!(moves.len(), 3, "all lie as before");
+    placer.set_pinned(1, true);
+    placer.correct(1, 0);
+    placer.restore(&before, &mut moves);
+    assert_eq!(moves.len(), 3, "it cannot move");
+}
+
 #[test]
 fn strange_names_change_nothing() {
     let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(4 * CHUNK)), Vec::new());
