@@ -13,11 +13,15 @@ resume.
 import argparse
 import ctypes
 import os
+import pathlib
 import subprocess
 import sys
 import time
 
 from figures import emit
+
+# The package of this checkout, where none is installed.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools/python"))
 
 EACH = 256 << 20
 

@@ -18,12 +18,16 @@ the seconds that a plain copy of them to and from pinned memory takes, both dire
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
 from figures import emit
+
+# The package of this checkout, where none is installed.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools/python"))
 
 EACH = 256 << 20
 

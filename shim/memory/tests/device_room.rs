@@ -51,3 +51,36 @@ fn bytes_of_pieces_are_no_room() {
     drop(piece);
     assert_eq!(manager.device_room(), 70 * MIB);
 }
+
+/// Hazard (latency): a kernel reads its small operands from the host, because large memory has
+/// taken the device's last bytes.
+#[test]
+fn large_pieces_leave_a_part_of_the_limit_to_small_ones() {
+    let manager = manager(80 * MIB);
+    assert!(manager.leaves_small_room(76 * MIB), "a sixty-fourth is less than a granule");
+    let settings = ManagerSettings { device_limit: 2048 * MIB, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(4096 * MIB, 100 * MIB), settings);
+    let _large = manager.charge(Tier::Device, 1996 * MIB, true).expect("there is room");
+    assert!(manager.leaves_small_room(20 * MIB) && !manager.leaves_small_room(22 * MIB));
+    let _small = manager.charge(Tier::Device, 22 * MIB, true).expect("there is room");
+    assert!(manager.leaves_small_room(2 * MIB) && !manager.leaves_small_room(4 * MIB));
+    manager.limit_device(u64::MAX, u64::MAX);
+    assert!(manager.leaves_small_room(1024 * MIB), "the headroom has room for small ones then");
+}
+
+#[test]
+fn small_pieces_may_use_a_part_of_the_headroom() {
+    let settings = ManagerSettings { headroom: 64 * MIB, keep_idle: 0, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(164 * MIB, 100 * MIB), settings);
+    let make = |mib: u64| {
+        let leaves = manager.leaves_headroom(mib * MIB);
+        if leaves {
+            manager.gpu().create(Tier::Device, (mib * MIB) as usize).expect("there is memory");
+        }
+        leaves
+    };
+    assert!(make(98) && !make(20) && make(2), "the headroom is left");
+    assert!(!make(4), "not to large ones");
+    let small = (0..40).take_while(|_| make(2)).count();
+    assert_eq!(small, 4, "an eighth of the headroom");
+}

@@ -12,6 +12,7 @@ use super::Manager;
 use crate::policy::pool::HandlePool;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::piece::{PieceKind, PiecePlace};
+use crate::vocabulary::sizes::{SMALL_PIECE, small_room_in_headroom, small_room_in_limit};
 use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A piece's bytes, which count against the device's limits until this is dropped.
@@ -179,14 +180,31 @@ impl<G: Gpu> Manager<G> {
         Ok(self.gpu.memory_info()?.0.saturating_sub(self.rules.settings.headroom))
     }
 
-    /// Is the headroom left when so many bytes of the device have been made? Where the driver does
-    /// not tell, it is.
+    /// Is the headroom left when a piece of so many bytes has been made on the device? Where the
+    /// driver does not tell, it is. A small piece may use a part of it: a kernel with a small operand
+    /// on the host is slow however much of the rest is on the device.
     pub fn leaves_headroom(&self, bytes: u64) -> bool {
         if self.pool(|pool| pool.is_unasked(bytes)) {
             return true;
         }
-        let Ok(left) = self.left_beside_headroom() else { return true };
-        self.pool(|pool| pool.is_beside_headroom(left, bytes))
+        let Ok((free, _)) = self.gpu.memory_info() else { return true };
+        let headroom = self.rules.settings.headroom;
+        if self.pool(|pool| pool.is_beside_headroom(free.saturating_sub(headroom), bytes)) {
+            return true;
+        }
+        let usable = small_room_in_headroom(headroom, self.rules.granularity);
+        bytes < SMALL_PIECE && free.saturating_sub(headroom - usable) >= bytes
+    }
+
+    /// Does a piece of so many bytes leave room on the device, within the user's limit, for small
+    /// ones? A small piece need not.
+    pub fn leaves_small_room(&self, bytes: u64) -> bool {
+        let limit = self.device_limit();
+        if bytes < SMALL_PIECE || limit == u64::MAX {
+            return true;
+        }
+        let left = limit.saturating_sub(self.lock().held().device);
+        left.saturating_sub(small_room_in_limit(limit, self.rules.granularity)) >= bytes
     }
 
     /// Bytes of pieces that are idle on a tier beyond the stated amount. `is_learned`: and beyond

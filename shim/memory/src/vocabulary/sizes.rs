@@ -121,6 +121,29 @@ impl Class {
     }
 }
 
+/// Pieces of fewer bytes are small: PyTorch has its small tensors in pieces of 2 MiB.
+pub(crate) const SMALL_PIECE: u64 = 4 << 20;
+
+/// The part of a device's limit that large pieces leave to small ones: at most one in so many, and
+/// bytes.
+const SMALL_LIMIT_PART: u64 = 64;
+
+/// The same of the headroom, which small ones may use.
+const SMALL_HEADROOM_PART: u64 = 8;
+
+/// The same in bytes, at most.
+const SMALL_ROOM: u64 = 64 << 20;
+
+/// The bytes of a device's limit that large pieces leave to small ones.
+pub(crate) fn small_room_in_limit(limit: u64, granularity: u64) -> u64 {
+    round_down(SMALL_ROOM.min(limit / SMALL_LIMIT_PART), granularity)
+}
+
+/// The bytes of the headroom that small pieces may use.
+pub(crate) fn small_room_in_headroom(headroom: u64, granularity: u64) -> u64 {
+    round_down(SMALL_ROOM.min(headroom / SMALL_HEADROOM_PART), granularity)
+}
+
 /// `bytes` rounded up to a multiple of `unit`, a power of two; `None` on overflow.
 pub(crate) fn round_up(bytes: u64, unit: u64) -> Option<u64> {
     Some(bytes.checked_add(unit - 1)? & !(unit - 1))

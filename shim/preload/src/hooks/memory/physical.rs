@@ -133,9 +133,13 @@ impl CreateRequest {
     }
 
     /// New memory of the device. A piece that could lie on the host leaves the headroom to the
-    /// driver.
+    /// driver, and a large one leaves room to small ones. Where others give way for pieces, they
+    /// make that room ([`crate::moves`]).
     fn beside_headroom(&self) -> Result<u64, CUresult> {
-        let is_taken = |manager: &&Manager<Device>| !manager.leaves_headroom(self.bytes as u64);
+        let bytes = self.bytes as u64;
+        let is_taken = |manager: &&Manager<Device>| {
+            !manager.leaves_headroom(bytes) || !manager.leaves_small_room(bytes) && !PROCESS.moves.gives_way()
+        };
         let could_overflow =
             |manager: &&Manager<Device>| self.is_plain() && self.may_overflow(manager) && self.is_borne();
         if self.manager.filter(is_taken).is_some_and(|manager| could_overflow(&manager)) {
