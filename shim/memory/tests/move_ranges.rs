@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use support::model::{MIB, Model};
-use wm_driver::{StreamId, Tier};
+use wm_driver::{Gpu, StreamId, Tier};
 use wm_memory::{
     FirstTier, Manager, ManagerSettings, MoveOrder, MoveRefusal, MovedRange, Order, RangeMove, SpareSource,
     TierBytes,

@@ -178,11 +178,12 @@ settings! {
         /// On: live allocations may migrate between GPU and host memory; addresses do not change.
         /// Migration runs when an allocation fails, before kernel launches, while the host waits
         /// for the GPU, and on `wmshim_advise`. Victims follow the previous iteration
-        /// ([overflow.md](overflow.md#what-moves)). Asked: it runs only when `wmctl limit` or
+        /// ([overflow.md](overflow.md#what-moves)). Auto, a trial so far: nothing moves until it was
+        /// measured what that costs the program. Asked: it runs only when `wmctl limit` or
         /// `wmctl detach`, or the program itself, asks for it
-        /// ([operations.md](operations.md#at-three-in-the-morning)). Either way, calls that submit
+        /// ([operations.md](operations.md#at-three-in-the-morning)). In each case calls that submit
         /// work cost some nanoseconds more.
-        "WMSHIM_MIGRATE": "on, asked, off", "off"
+        "WMSHIM_MIGRATE": "on, auto, asked, off", "off"
             => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
         /// With `WMSHIM_MIGRATE`: memory that came back from the host keeps its copy there while
         /// there is room, and the GPU finds out by fingerprints which of it was written since. Only
