@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use support::model::{MIB, Model};
-use wm_driver::{Gpu, StreamId, Tier};
+use wm_driver::{StreamId, Tier};
 use wm_memory::{
     FirstTier, Manager, ManagerSettings, MoveOrder, MoveRefusal, MovedRange, Order, RangeMove, SpareSource,
     TierBytes,
@@ -345,36 +345,6 @@ fn all_that_an_eviction_lacks_is_made_at_once() {
     assert_eq!(scene.0.usage().idle.host, 0, "none too many");
     scene.check(&block);
     scene.end();
-}
-
-/// Hazard (latency): memory of the host is made for moves, though another owner in the process has
-/// as much that lies idle. Hazard (resource leak): what it gave up is lost.
-#[test]
-fn memory_that_lies_idle_elsewhere_in_the_process_is_taken_before_any_is_made() {
-    for host_limit in [u64::MAX, 0] {
-        let scene = Scene::new(256, ManagerSettings { movable: true, host_limit, ..settings() });
-        let block = scene.filled(64, 1);
-        let mut ranges = [RangeMove::new(order(&block, Tier::Host), u64::MAX)];
-        let slice = |ranges: &mut [RangeMove]| {
-            scene.0.swap_within(ranges, SpareSource::Idle, || false, || false).expect("nothing is in the way")
-        };
-        let lacks = slice(&mut ranges);
-        let given = [(); 2].map(|()| scene.0.gpu().has_idle_elsewhere(16 * MIB));
-        let made = scene.0.gpu().calls("create");
-        let source = scene.0.make_spares(&mut ranges, &lacks, SpareSource::Idle, || true);
-        let made = scene.0.gpu().calls("create") - made;
-        if host_limit == 0 {
-            assert_eq!((source, made), (Some(SpareSource::Kept), 0));
-            let held = scene.0.gpu().held(Tier::Host);
-            assert_eq!(held, 16 * MIB, "the other one is the driver's again");
-            scene.0.gpu().release(given[1]).expect("it is held");
-        } else {
-            assert_eq!((source, made, slice(&mut ranges).len()), (Some(SpareSource::Idle), 2, 0));
-            assert_eq!(scene.tiers(&block).host, 64 * MIB);
-        }
-        scene.check(&block);
-        scene.end();
-    }
 }
 
 #[test]

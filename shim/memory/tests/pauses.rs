@@ -47,3 +47,28 @@ fn what_leaves_in_a_pause_has_its_memory_before_the_gate_closes() {
         assert_eq!(manager.gpu().read(block.start), Some(block.start ^ mib));
     }
 }
+
+/// Hazard (latency): memory of the host is made although another owner in the process has as much
+/// that lies idle. Hazard (resource leak): what that owner gave up is lost.
+#[test]
+fn memory_that_lies_idle_elsewhere_in_the_process_is_taken_before_any_is_made() {
+    for host_limit in [u64::MAX, 2 * MIB] {
+        let (overflow, headroom) = (vec![Tier::Host], 0);
+        let settings = ManagerSettings { overflow, headroom, host_limit, ..ManagerSettings::default() };
+        let manager = Manager::new(Model::new(256 * MIB, 512 * MIB), settings);
+        let stream = Order::Stream(StreamId(0));
+        let address = manager.allocate(2 * MIB as usize, stream).expect("there is room");
+        let _host = (host_limit < u64::MAX).then(|| manager.charge(Tier::Host, 2 * MIB, true));
+        let given = manager.gpu().has_idle_elsewhere(2 * MIB);
+        let made = manager.gpu().calls("create");
+        let ahead = manager.make_spares_ahead(&[address..address + 2 * MIB], |_| true);
+        assert_eq!(manager.gpu().calls("create"), made, "none is made");
+        let (idle, held) = (manager.usage().idle.host, manager.gpu().held(Tier::Host));
+        if host_limit == u64::MAX {
+            assert_eq!((ahead.lacking, idle, held), (0, 2 * MIB, 2 * MIB), "{given:?}");
+        } else {
+            assert_eq!((ahead.is_full, idle, held), (true, 0, 0), "{given:?} is the driver's again");
+        }
+        manager.audit().expect("the books balance");
+    }
+}

@@ -13,7 +13,7 @@ use std::thread::LocalKey;
 use std::time::Instant;
 
 use wm_abi::CUdevice;
-use wm_driver::{Device, OomAnswer, Shortfall, Tier, lock};
+use wm_driver::{Device, Handle, OomAnswer, Shortfall, Tier, lock};
 use wm_memory::{Manager, OverflowVerdict, TorchAnswers, TorchPaths, TorchRequest};
 
 use crate::physical;
@@ -82,6 +82,12 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
     }
     physical::cache().make_host_room(manager, bytes as u64);
     OomAnswer::Spill
+}
+
+/// Memory of the host of so many bytes that lies idle for later pieces: it is the manager's from now
+/// on.
+pub(crate) fn idle_host_memory(device: CUdevice, bytes: u64) -> Option<Handle> {
+    physical::cache().take_idle(device, bytes).map(Handle)
 }
 
 /// Do other processes give way for a piece that the device has no room for? `verdict`: why it may

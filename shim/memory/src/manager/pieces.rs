@@ -181,8 +181,8 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Is the headroom left when a piece of so many bytes has been made on the device? Where the
-    /// driver does not tell, it is. A small piece may use a part of it: a kernel with a small operand
-    /// on the host is slow however much of the rest is on the device.
+    /// driver does not tell, it is. A small piece may use a part of it: a kernel with a small
+    /// operand on the host is slow however much of the rest is on the device.
     pub fn leaves_headroom(&self, bytes: u64) -> bool {
         if self.pool(|pool| pool.is_unasked(bytes)) {
             return true;

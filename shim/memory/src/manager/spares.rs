@@ -154,8 +154,8 @@ impl<G: Gpu> Manager<G> {
         count
     }
 
-    /// Makes an idle handle, mapped where moves fill it if it stays mapped there. Memory of the host
-    /// that lies idle elsewhere in the process comes first.
+    /// Makes an idle handle, mapped where moves fill it if it stays mapped there. Memory of the
+    /// host that lies idle elsewhere in the process comes first.
     fn make_spare(&self, tier: Tier, bytes: u64) -> Result<(), MoveRefusal> {
         let found = if tier == Tier::Host { self.gpu.idle_host_memory(bytes) } else { None };
         let draft = self.draft_on(tier, |room| self.lock().draft_spare(tier, bytes, room, &self.rules));

@@ -12,7 +12,7 @@ use std::sync::Once;
 
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, COUNT, Symbol};
-use wm_driver::{Fingerprinting, Handle, Loader, Table, interposer, logger, search};
+use wm_driver::{Fingerprinting, Loader, Table, interposer, logger, search};
 
 use super::lifecycle;
 use crate::events::{self, BlockSubscriber, PieceSubscriber};
@@ -25,7 +25,7 @@ use crate::registry::{self, Callbacks};
 use crate::settings::Settings;
 use crate::subsystems::PROCESS;
 use crate::turns::Turns;
-use crate::{black_box, guard, physical, settings, shortage};
+use crate::{black_box, guard, settings, shortage};
 
 static INSTALLED: Once = Once::new();
 
@@ -141,7 +141,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     );
     registry::set_callbacks(Callbacks {
         on_shortage: shortage::of_block,
-        idle_host_memory: |device, bytes| physical::cache().take_idle(device, bytes).map(Handle),
+        idle_host_memory: shortage::idle_host_memory,
         on_overflow: || PROCESS.overflow.note(),
         fingerprints: Fingerprinting {
             prepare: |context| PROCESS.moves.prepare_fingerprints(context),

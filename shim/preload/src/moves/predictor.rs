@@ -177,7 +177,7 @@ impl Predictor {
         }
     }
 
-    /// Where blocks lay before a trial that was in vain, once.
+    /// Where blocks lay before a trial that gained nothing, once.
     pub(super) fn take_placement_before(&mut self) -> Option<Placement> {
         if self.trial.leaves_in_place() { self.before_trial.take() } else { None }
     }

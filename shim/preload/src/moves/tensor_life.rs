@@ -1,5 +1,5 @@
-//! How far uses of a tensor reached while it lived, so that its first use in the next period reaches
-//! as far.
+//! How far uses of a tensor reached while it lived, so that its first use in the next period
+//! reaches as far.
 //!
 //! The first use of a new tensor cannot be told from one of a smaller tensor with the same address,
 //! where both sizes are among the launch's numbers. A later use can: no other tensor was named in

@@ -14,10 +14,11 @@
 //! | [`Way::Bring`] | each block of a kernel, before the kernel |
 //!
 //! Until a way is measured blocks are brought, since that is seldom much slower than another way,
-//! and often many times faster; a *careful* trial leaves them, and measures that first. A measurement begins and ends at a wait of the host, where a step
-//! of most programs ends. It ends early where it has become slower than the best way, so a trial
-//! costs little more than a period of the best. Invariant: while the waits of a trial are not
-//! earned ([`super::wait_budget`]), calls wait within their share.
+//! and often many times faster; a *careful* trial leaves them, and measures that first. A
+//! measurement begins and ends at a wait of the host, where a step of most programs ends. It ends
+//! early where it has become slower than the best way, so a trial costs little more than a period
+//! of the best. Invariant: while the waits of a trial are not earned ([`super::wait_budget`]),
+//! calls wait within their share.
 //!
 //! A plain value: time, events and credit are told.
 
@@ -366,136 +367,4 @@ fn window(now: TrialClock) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Hazard (latency): a program goes on with a way that is slower than to leave memory in place.
-    //! Hazard (silent degradation): a way that is faster is not found.
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const PERIOD: u64 = 160;
-
-    /// A program with steps of [`PERIOD`] events, which costs so many microseconds an event with
-    /// each way. Returns the way after each step, and the microseconds of each step.
-    fn run(steps: usize, repeats: bool, cost: impl Fn(Way, usize) -> u64) -> Vec<(Way, u64)> {
-        play(WayTrial::default(), steps, repeats, cost)
-    }
-
-    fn play(
-        mut trial: WayTrial,
-        steps: usize,
-        repeats: bool,
-        cost: impl Fn(Way, usize) -> u64,
-    ) -> Vec<(Way, u64)> {
-        let mut now = TrialClock { credit: ENOUGH, ..TrialClock::default() };
-        let mut step = |number: usize| {
-            let begin = now.time;
-            for _ in 0..PERIOD {
-                let way = trial.way();
-                now.event += 1;
-                now.time += Duration::from_micros(cost(way, number));
-                if way != Way::Leave && now.event % 10 == 0 {
-                    trial.count_wait();
-                }
-                let period = (repeats && now.event > 2 * PERIOD).then_some(PERIOD);
-                trial.record(now.event, period, || now);
-            }
-            now.host_waits += 1;
-            (trial.way(), (now.time - begin).as_micros() as u64)
-        };
-        (0..steps).map(&mut step).collect()
-    }
-
-    fn of([leave, follow, bring]: [u64; 3]) -> impl Fn(Way, usize) -> u64 {
-        move |way, _| match way {
-            Way::Leave => leave,
-            Way::Follow => follow,
-            Way::Bring => bring,
-        }
-    }
-
-    proptest! {
-        /// The contract: at most 1.05 of the best way in the long run, and a bounded transient.
-        #[test]
-        fn the_best_way_is_found_and_trials_cost_little(
-            costs in [20..2000_u64, 20..2000_u64, 20..2000_u64],
-        ) {
-            let steps = run(3000, true, of(costs));
-            let best = *costs.iter().min().expect("three ways") * PERIOD;
-            let cost = |steps: &[(Way, u64)]| steps.iter().map(|(_, time)| time).sum::<u64>();
-            let late = cost(&steps[300..]);
-            prop_assert!(late as f64 <= 1.05 * (2700 * best) as f64, "{} of {}", late, 2700 * best);
-            // Blocks are brought from the beginning, and settle and are measured once.
-            let looks = 2 * LOOK * (costs[0] + costs[1] + costs[2]);
-            let bound = 8 * costs[2] * PERIOD + (UNSETTLED as u64 + 3) * 60 * best + looks;
-            prop_assert!(cost(&steps[..60]) <= bound, "{} of {bound}", cost(&steps[..60]));
-        }
-    }
-
-    proptest! {
-        /// Hazard (latency): a program whose memory could stay where it is becomes slower.
-        #[test]
-        fn a_careful_trial_costs_little_beside_leaving_memory_in_place(
-            costs in [20..2000_u64, 20..2000_u64, 20..2000_u64],
-        ) {
-            let steps = play(WayTrial::new(true), 3000, true, of(costs));
-            let (leave, best) = (costs[0] * PERIOD, *costs.iter().min().expect("three ways") * PERIOD);
-            let cost = |steps: &[(Way, u64)]| steps.iter().map(|(_, time)| time).sum::<u64>();
-            prop_assert!(steps[..3].iter().all(|(_, time)| *time == leave), "nothing moves at first");
-            // Two ways are tried, and each trial ends at three times what it costs to leave memory.
-            let trials = 2 * (UNSETTLED as u64 + 2) * leave + 2 * LOOK * costs.iter().sum::<u64>();
-            let bound = 60 * leave + trials;
-            prop_assert!(cost(&steps[..60]) <= bound, "{} of {bound}", cost(&steps[..60]));
-            let late = cost(&steps[300..]);
-            prop_assert!(late as f64 <= 1.05 * (2700 * best) as f64, "{} of {}", late, 2700 * best);
-        }
-    }
-
-    #[test]
-    fn a_program_that_does_not_repeat_itself_is_measured_over_long_times() {
-        let steps = run(40_000, false, of([100, 60, 200]));
-        let late: u64 = steps[10_000..].iter().map(|(_, time)| time).sum();
-        assert!(late < 30_000 * PERIOD * 60 * 110 / 100, "{late}");
-    }
-
-    #[test]
-    fn a_program_that_becomes_slower_with_its_way_gets_another() {
-        let cost = |way, number| match (way, number) {
-            (Way::Leave, _) => 100,
-            (_, 0..100) => 50,
-            _ => 200,
-        };
-        let steps = run(200, true, cost);
-        assert!(steps[60..100].iter().filter(|(way, _)| *way != Way::Leave).count() > 30);
-        assert!(steps[140..].iter().filter(|(way, _)| *way == Way::Leave).count() > 45, "{steps:?}");
-    }
-
-    /// Hazard (latency): waits go on where none finds the GPU idle.
-    #[test]
-    fn a_trial_whose_waits_bring_nothing_ends() {
-        let mut trial = WayTrial::default();
-        let is_allowed = |event: u64| {
-            let time = Duration::from_micros(event);
-            let now = TrialClock { event, time, host_waits: event / 100, credit: ENOUGH };
-            trial.record(event, (event > 200).then_some(100), || now);
-            trial.worth() != WaitWorth::Costs
-        };
-        let allowed = (0..100_000_u64).map(is_allowed).filter(|is_allowed| *is_allowed).count();
-        assert!((400..12_000).contains(&allowed), "{allowed} of 100000");
-    }
-
-    /// Hazard (latency): waits beyond their share. Hazard (silent degradation): a trial whose waits
-    /// are used up at once, so that nothing is measured.
-    #[test]
-    fn a_trial_begins_when_its_waits_are_earned() {
-        let mut trial = WayTrial::default();
-        let mut record = |event: u64, credit| {
-            let time = Duration::from_millis(event);
-            let now = TrialClock { event, time, host_waits: event / 100, credit };
-            trial.record(event, (event > 200).then_some(100), || now);
-            trial.worth()
-        };
-        assert!((0..1000).all(|event| record(event, Duration::from_millis(11)) != WaitWorth::Trial));
-        assert!((1000..1400).any(|event| record(event, Duration::from_millis(60)) == WaitWorth::Trial));
-    }
-}
+mod tests;

@@ -172,7 +172,7 @@ fn what_is_told_is_believed() {
 }
 
 /// The placer is told of blocks that were never allocated, and of names that come again.
-/// Hazard (latency): a program is slower than without moves after a trial that was in vain.
+/// Hazard (latency): a program is slower than without moves after a trial that gained nothing.
 #[test]
 fn blocks_go_back_to_where_they_lay() {
     const MIB: u64 = 1 << 20;
