@@ -59,9 +59,10 @@ fn memory_that_lies_idle_elsewhere_in_the_process_is_taken_before_any_is_made() 
         let stream = Order::Stream(StreamId(0));
         let address = manager.allocate(2 * MIB as usize, stream).expect("there is room");
         let _host = (host_limit < u64::MAX).then(|| manager.charge(Tier::Host, 2 * MIB, true));
+        let block = address..address + 2 * MIB;
         let given = manager.gpu().has_idle_elsewhere(2 * MIB);
         let made = manager.gpu().calls("create");
-        let ahead = manager.make_spares_ahead(&[address..address + 2 * MIB], |_| true);
+        let ahead = manager.make_spares_ahead(std::slice::from_ref(&block), |_| true);
         assert_eq!(manager.gpu().calls("create"), made, "none is made");
         let (idle, held) = (manager.usage().idle.host, manager.gpu().held(Tier::Host));
         if host_limit == u64::MAX {

@@ -84,8 +84,8 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
     OomAnswer::Spill
 }
 
-/// Memory of the host of so many bytes that lies idle for later pieces: it is the manager's from now
-/// on.
+/// Memory of the host of so many bytes that lies idle for later pieces: it is the manager's from
+/// now on.
 pub(crate) fn idle_host_memory(device: CUdevice, bytes: u64) -> Option<Handle> {
     physical::cache().take_idle(device, bytes).map(Handle)
 }

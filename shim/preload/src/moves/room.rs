@@ -98,8 +98,8 @@ impl Migrations {
         }
     }
 
-    /// The host has waited, and nothing is to move by itself. After a trial that gained nothing blocks
-    /// lie where it has left them: they go back to their places before it.
+    /// The host has waited, and nothing is to move by itself. After a trial that gained nothing
+    /// blocks lie where it has left them: they go back to their places before it.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
         let before = self.with_predictor(manager, Predictor::take_placement_before).flatten();
         match before {
