@@ -172,19 +172,24 @@ impl Predictor {
         if self.trial.is_beside_leaving() {
             let placer = &self.placer;
             self.before_trial.get_or_insert_with(|| placer.placement());
-        } else if !self.trial.leaves_in_place() {
+        } else if !self.trial.rests() {
             self.before_trial = None;
         }
     }
 
     /// Where blocks lay before a trial that gained nothing, once.
     pub(super) fn take_placement_before(&mut self) -> Option<Placement> {
-        if self.trial.leaves_in_place() { self.before_trial.take() } else { None }
+        if self.trial.rests() { self.before_trial.take() } else { None }
     }
 
-    /// Does memory stay where the program would have it without moves?
+    /// Is new memory placed as without moves?
     pub(super) fn leaves_in_place(&self) -> bool {
         self.trial.leaves_in_place()
+    }
+
+    /// Do blocks change places at waits of the host?
+    pub(super) fn arranges(&self) -> bool {
+        self.trial.arranges()
     }
 
     /// Is the shortage over, so that launches need not be recorded? A later one begins anew.

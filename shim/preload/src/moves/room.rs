@@ -98,9 +98,13 @@ impl Migrations {
         }
     }
 
-    /// The host has waited, and nothing is to move by itself. After a trial that gained nothing
-    /// blocks lie where it has left them: they go back to their places before it.
+    /// The host has waited, and nothing moves at launches. Blocks change places, if that is tried
+    /// or is the best. After a trial that gained nothing they lie where it has left them: they go
+    /// back to their places before it.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
+        if self.with_predictor(manager, |predictor| predictor.arranges()) == Some(true) {
+            return self.stop_after_wait(manager, look, TierPlacer::arrange);
+        }
         let before = self.with_predictor(manager, Predictor::take_placement_before).flatten();
         match before {
             Some(before) => {

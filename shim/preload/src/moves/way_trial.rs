@@ -10,6 +10,7 @@
 //! | way | what moves |
 //! |---|---|
 //! | [`Way::Leave`] | nothing, and no call waits |
+//! | [`Way::Arrange`] | at waits of the host, blocks that are used often, in place of others; no call waits |
 //! | [`Way::Follow`] | blocks that are used much sooner than those that leave for them |
 //! | [`Way::Bring`] | each block of a kernel, before the kernel |
 //!
@@ -87,12 +88,23 @@ pub(super) struct TrialClock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Leave,
+    Arrange,
     Follow,
     Bring,
 }
 
+impl Way {
+    /// Does memory move at launches?
+    pub(super) fn moves_at_launches(self) -> bool {
+        matches!(self, Self::Follow | Self::Bring)
+    }
+}
+
 /// In the order of trials.
 const WAYS: [Way; 3] = [Way::Bring, Way::Leave, Way::Follow];
+
+/// Of a careful trial.
+const CAREFUL_WAYS: [Way; 4] = [Way::Leave, Way::Arrange, Way::Bring, Way::Follow];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
@@ -119,7 +131,7 @@ pub(super) struct WayTrial {
     /// Waits that brought moves, since the begin.
     waits: u32,
     /// Seconds of an event with each way that was measured.
-    costs: [Option<f64>; 3],
+    costs: [Option<f64>; 4],
     /// The cost of [`Way::Bring`] is that of the program's first steps, in which memory of the host
     /// was made.
     is_provisional: bool,
@@ -137,7 +149,7 @@ impl fmt::Display for WayTrial {
             Phase::Chosen(way, rest) => format!("{way:?} is the best for {rest} periods"),
         };
         write!(out, "{now}; us an event:")?;
-        for way in WAYS {
+        for way in self.ways().iter().copied() {
             let cost = self.cost(way).map_or_else(|| "?".to_owned(), |cost| format!("{:.1}", cost * 1e6));
             write!(out, " {way:?} {cost}")?;
         }
@@ -151,16 +163,33 @@ impl WayTrial {
         Self { is_careful, ..Self::default() }
     }
 
-    /// Does memory stay where the program would have it without moves?
+    /// Is new memory placed as without moves?
     pub(super) fn leaves_in_place(&self) -> bool {
+        self.is_careful && !self.way().moves_at_launches()
+    }
+
+    /// Does nothing move?
+    pub(super) fn rests(&self) -> bool {
         self.is_careful && self.way() == Way::Leave
+    }
+
+    /// Do blocks change places at waits of the host?
+    pub(super) fn arranges(&self) -> bool {
+        self.way() == Way::Arrange
+    }
+
+    /// In the order of trials.
+    fn ways(&self) -> &'static [Way] {
+        if self.is_careful { &CAREFUL_WAYS } else { &WAYS }
     }
 
     pub(super) fn worth(&self) -> WaitWorth {
         match self.phase {
             Phase::Untold if self.is_careful => WaitWorth::Costs,
             Phase::Untold => WaitWorth::Unknown,
-            Phase::Settling(Way::Leave) | Phase::Measuring(Way::Leave) | Phase::Chosen(Way::Leave, _) => {
+            Phase::Settling(way) | Phase::Measuring(way) | Phase::Chosen(way, _)
+                if !way.moves_at_launches() =>
+            {
                 WaitWorth::Costs
             }
             Phase::Chosen(..) if self.cost(Way::Leave).is_some() => WaitWorth::Pays,
@@ -261,7 +290,7 @@ impl WayTrial {
     fn look_at_trial(&mut self, way: Way, now: TrialClock, length: u64, is_whole: bool) {
         let events = now.event - self.begin.event;
         let is_settling = matches!(self.phase, Phase::Settling(_));
-        if way != Way::Leave && now.credit < WAIT {
+        if way.moves_at_launches() && now.credit < WAIT {
             // Its waits are used up, so what comes now would not be its cost.
             self.vain += 1;
             return self.start(Phase::Chosen(self.best().0, self.vain_rest()), now);
@@ -272,7 +301,7 @@ impl WayTrial {
             self.set_cost(way, taken / least);
             return self.choose(now);
         }
-        let is_vain = way != Way::Leave && self.waits < WAITS;
+        let is_vain = way.moves_at_launches() && self.waits < WAITS;
         if !is_whole || is_vain && events < TOO_FEW * length {
             return;
         }
@@ -312,7 +341,7 @@ impl WayTrial {
 
     /// A way is tried beside the chosen one, if its waits are earned.
     fn try_way(&mut self, next: Way, chosen: Way, now: TrialClock, length: u64) {
-        let may_begin = next == Way::Leave || self.is_earned(now, length);
+        let may_begin = !next.moves_at_launches() || self.is_earned(now, length);
         self.start(if may_begin { Phase::Settling(next) } else { Phase::Chosen(chosen, 1) }, now);
     }
 
@@ -342,12 +371,12 @@ impl WayTrial {
 
     fn untried(&self) -> Option<Way> {
         let is_untried = |way: Way| self.cost(way).is_none() || self.is_provisional && way == Way::Bring;
-        WAYS.into_iter().find(|way| is_untried(*way))
+        self.ways().iter().copied().find(|way| is_untried(*way))
     }
 
     /// Of the known ways. One that moves memory has to gain something.
     fn best(&self) -> (Way, f64) {
-        let known = WAYS.into_iter().filter_map(|way| Some((way, self.cost(way)?)));
+        let known = self.ways().iter().filter_map(|way| Some((*way, self.cost(*way)?)));
         let rank = |(way, cost): &(Way, f64)| if *way == Way::Leave { GAIN * cost } else { *cost };
         known.min_by(|one, other| rank(one).total_cmp(&rank(other))).unwrap_or((Way::Leave, f64::INFINITY))
     }
@@ -355,8 +384,9 @@ impl WayTrial {
     /// The ways that are not the best take turns.
     fn other(&self) -> Way {
         let best = self.way();
-        let mut others = WAYS.into_iter().filter(|way| *way != best);
-        others.nth(self.trials % 2).unwrap_or(Way::Leave)
+        let ways = self.ways();
+        let mut others = ways.iter().copied().filter(|way| *way != best);
+        others.nth(self.trials % (ways.len() - 1)).unwrap_or(Way::Leave)
     }
 }
 

@@ -8,6 +8,7 @@
 //! Invariants: moves are possible in their order; a block that leaves at a stop does not come at
 //! it, and a block that comes does not leave; a block is named once.
 
+use super::arrangement::BlockExchange;
 use super::groups::Groups;
 use super::keys::BlockKey;
 use super::order::LeavingOrder;
@@ -222,6 +223,21 @@ impl<'a> Stop<'a> {
         for (_, block) in away {
             let bytes = self.residency.come(block, self.room());
             self.comes.add(block, bytes);
+        }
+    }
+
+    /// Blocks change places.
+    pub(super) fn exchange(&mut self, exchange: &BlockExchange) {
+        for (block, bytes) in &exchange.leave {
+            let left = self.residency.leave(*block, *bytes, self.now);
+            self.leaves.add(*block, left);
+            self.order.set_can_leave(*block, false);
+        }
+        for (block, bytes) in &exchange.come {
+            let came = self.residency.come(*block, *bytes);
+            self.comes.add(*block, came);
+            let can_leave = self.residency.get(*block).is_some_and(|placed| placed.can_leave());
+            self.order.set_can_leave(*block, can_leave);
         }
     }
 

@@ -119,6 +119,11 @@ impl<T> BySlot<T> {
         self.0.get_mut(key.slot as usize)?.take().map(|(_, value)| value)
     }
 
+    /// All values.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().flatten().map(|(_, value)| value)
+    }
+
     /// By number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (BlockKey, &T)> {
         (0..).map_while(|slot| (slot < self.0.len() as u32).then(|| self.at(slot))).flatten()

@@ -12,6 +12,7 @@
 //! | [`horizon`] | the next events, turned into the blocks that have to leave and to come |
 //! | [`stop_list`] | the blocks that move one way at a stop |
 //! | [`order`] | which block leaves first |
+//! | [`arrangement`] | blocks that change places once, by how often they are used |
 //! | [`groups`] | blocks that launches use as one |
 //! | [`keys`] | the names of live blocks, as small numbers |
 //! | [`placer`] | all of them together |
@@ -22,6 +23,7 @@
 //! Invariants: the device never holds more than its capacity; a block that was freed is never
 //! moved.
 
+mod arrangement;
 mod groups;
 mod horizon;
 mod keys;

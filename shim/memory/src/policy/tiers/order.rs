@@ -38,6 +38,8 @@ struct OrderEntry {
     last: u64,
     next: Option<u64>,
     can_leave: bool,
+    /// Uses since they were counted last, and half of those before.
+    uses: u32,
     /// Where the block is listed, which may lag behind the fields above.
     listed: Option<ListPlace>,
     /// The block is in [`LeavingOrder::changed`].
@@ -70,11 +72,12 @@ impl LeavingOrder {
     pub(super) fn used(&mut self, block: BlockKey, now: u64, next: Option<u64>, can_leave: bool) {
         let Some(entry) = self.entries.get_mut(block) else {
             self.count += 1;
-            let fresh = OrderEntry { last: now, next, can_leave, listed: None, is_changed: true };
+            let fresh = OrderEntry { last: now, next, can_leave, uses: 1, listed: None, is_changed: true };
             self.entries.insert(block, fresh);
             return self.note_change(block);
         };
         (entry.last, entry.next, entry.can_leave) = (now, next, can_leave);
+        entry.uses = entry.uses.saturating_add(1);
         if !std::mem::replace(&mut entry.is_changed, true) {
             self.note_change(block);
         }
@@ -133,6 +136,16 @@ impl LeavingOrder {
             Some(ListPlace::Stranger(last)) => self.strangers.insert((last, block)),
             None => false,
         };
+    }
+
+    /// How often the block was used lately.
+    pub(super) fn uses(&self, block: BlockKey) -> u32 {
+        self.entries.get(block).map_or(0, |entry| entry.uses)
+    }
+
+    /// Later uses count twice as much as those so far.
+    pub(super) fn age_uses(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.uses /= 2);
     }
 
     /// When the block was used last.

@@ -3,12 +3,18 @@
 
 use smallvec::SmallVec;
 
+use super::arrangement::{UsedBlock, exchange};
 use super::groups::Groups;
 use super::horizon::Stop;
 use super::keys::{BlockKey, BlockKeys};
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
 use super::residency::{PlacedBlock, Residency, TierMove};
+
+/// Events between two arrangements, at least and at most. To look at all blocks takes a millisecond
+/// where there are thousands.
+const ARRANGED: u64 = 256;
+const LONGEST_ARRANGED: u64 = 1 << 16;
 
 /// The limits that a policy has to observe.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +96,9 @@ pub struct TierPlacer {
     /// Bytes that were used from the host, or placed there, since the last stop.
     debt: u64,
     is_eager: bool,
+    /// Events before the next arrangement, and the number of the event at which it may be.
+    rest: u64,
+    arranges_at: u64,
 }
 
 impl TierPlacer {
@@ -105,6 +114,8 @@ impl TierPlacer {
             planned: 0,
             debt: 0,
             is_eager: false,
+            rest: ARRANGED,
+            arranges_at: 0,
         }
     }
 
@@ -287,6 +298,23 @@ impl TierPlacer {
         let lived = |(name, bytes): &(u64, u64)| Some((keys.of(*name)?, *bytes));
         let before: Vec<_> = before.0.iter().filter_map(lived).collect();
         Stop::new(&mut self.residency, &mut self.order, moves, self.past.now(), false).restore(&before);
+    }
+
+    /// The host has waited, and blocks are to lie where they are used most: those that are used
+    /// often change places with those that are not. Ever more seldom where none did.
+    pub fn arrange(&mut self, moves: &mut Vec<TierMove>) {
+        let now = self.past.now();
+        if now < self.arranges_at {
+            return;
+        }
+        let used = |(block, placed)| UsedBlock { block, placed, uses: self.order.uses(block) };
+        let exchange = exchange(self.residency.all().map(used).collect(), self.residency.room());
+        self.order.age_uses();
+        let is_idle = exchange.leave.is_empty() && exchange.come.is_empty();
+        self.rest = if is_idle { (self.rest * 2).min(LONGEST_ARRANGED) } else { ARRANGED };
+        let period = self.past.position().map_or(0, |position| now - position - 1);
+        self.arranges_at = now + self.rest.max(period);
+        Stop::new(&mut self.residency, &mut self.order, moves, now, false).exchange(&exchange);
     }
 
     /// Nothing will be able to move any more: all blocks come that there is room for.

@@ -198,6 +198,35 @@ fn blocks_go_back_to_where_they_lay() {
     assert_eq!(moves.len(), 3, "it cannot move");
 }
 
+/// Hazard (silent degradation): what was allocated first has the device, and what is used in each
+/// launch is read from the host.
+#[test]
+fn blocks_are_arranged_by_their_uses_and_then_stay() {
+    const MIB: u64 = 1 << 20;
+    let mut placer = TierPlacer::new(TierSettings::of_capacity(64 * MIB));
+    placer.placed(1, 32 * MIB, 32 * MIB);
+    placer.placed(2, 32 * MIB, 32 * MIB);
+    placer.placed(3, 32 * MIB, 0);
+    placer.used([[1]]);
+    (0..300).for_each(|number| placer.used([[2 + number % 2]]));
+    let mut moves = Vec::new();
+    placer.arrange(&mut moves);
+    let (leave, come) =
+        (TierMove::Leave { block: 1, bytes: 32 * MIB }, TierMove::Come { block: 3, bytes: 32 * MIB });
+    assert_eq!(moves, [leave, come]);
+    (0..10_000).for_each(|number| {
+        placer.used([[2 + number % 2]]);
+        placer.arrange(&mut moves);
+    });
+    assert_eq!(moves.len(), 2);
+    placer.used([[1]]);
+    (0..300_000).for_each(|_| {
+        placer.used([[1]]);
+        placer.arrange(&mut moves);
+    });
+    assert_eq!(moves.len(), 4, "the program uses another one now");
+}
+
 #[test]
 fn strange_names_change_nothing() {
     let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(4 * CHUNK)), Vec::new());
