@@ -28,7 +28,7 @@ use crate::process;
 const BATCH: u64 = 512 << 20;
 
 /// How long the gate is closed at first until the GPU has no work left. Each time that this is not
-/// enough, the next time is twice as long.
+/// enough, the next time is twice as long, also for the next batch of a step.
 const FIRST_DRAIN: Duration = Duration::from_millis(20);
 const LONGEST_DRAIN: Duration = Duration::from_millis(160);
 
@@ -99,6 +99,7 @@ impl Migrations {
     }
 
     fn let_leave(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
+        let mut drain = FIRST_DRAIN;
         for least in [SMALLEST, 0] {
             let mut leavers = self.leavers(manager, |block| {
                 let whole = block.tiers.total();
@@ -120,7 +121,7 @@ impl Migrations {
                     RangeMove::new(order, missing).only_from(Tier::Device)
                 };
                 let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
-                let why = self.move_when_idle(manager, &mut ranges, terms);
+                let why = self.move_when_idle(manager, &mut ranges, terms, &mut drain);
                 let moved = end.moved(&ranges);
                 end.given += (terms.give_back)(manager.bytes_beyond_limit());
                 ranges.iter().for_each(|range| note_stay(manager, range, why, end));
@@ -135,6 +136,7 @@ impl Migrations {
     fn let_come(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
         let mut comers = self.leavers(manager, |block| block.tiers.host > 0);
         sort(&mut comers);
+        let mut drain = FIRST_DRAIN;
         while let Some(last) = comers.pop() {
             let Some(block) = manager.block(last.range.start) else { continue };
             if block.tiers.host > manager.device_room() {
@@ -147,7 +149,7 @@ impl Migrations {
             }
             let order = MoveOrder { range: last.range, to: Tier::Device, alone: false, discards: false };
             let mut ranges = [RangeMove::new(order, u64::MAX).only_from(Tier::Host)];
-            let why = self.move_when_idle(manager, &mut ranges, terms);
+            let why = self.move_when_idle(manager, &mut ranges, terms, &mut drain);
             let moved = end.moved(&ranges);
             note_stay(manager, &ranges[0], why, end);
             if why.is_some() && moved == 0 {
@@ -173,8 +175,8 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         terms: &StepTerms<'_>,
+        drain: &mut Duration,
     ) -> Option<WhyNot> {
-        let mut drain = FIRST_DRAIN;
         loop {
             let holds = GATE.holds();
             let mut why = WhyNot::Refused(MoveRefusal::InUse);
@@ -184,9 +186,12 @@ impl Migrations {
                     why = self.swap(manager, ranges, WAIT).why.unwrap_or(why);
                 }
                 Ok(false) if terms.drains && !self.waits.is_held() => {
-                    let cost = SliceCost { drain, calls: CALLS, ..SliceCost::USUAL };
+                    let (before, drains) = (bytes_moved(ranges), *drain);
+                    let cost = SliceCost { drain: drains, calls: CALLS, ..SliceCost::USUAL };
                     why = self.swap_at(manager, ranges, WAIT, cost).why.unwrap_or(why);
-                    drain = (drain * 2).min(LONGEST_DRAIN);
+                    if bytes_moved(ranges) == before {
+                        *drain = (drains * 2).min(LONGEST_DRAIN);
+                    }
                 }
                 Ok(false) => {}
                 Err(code) => return Some(WhyNot::Refused(code.into())),
@@ -201,6 +206,10 @@ impl Migrations {
             }
         }
     }
+}
+
+fn bytes_moved(ranges: &[RangeMove]) -> u64 {
+    ranges.iter().map(|range| range.moved.bytes).sum()
 }
 
 /// Does the reason pass with time?

@@ -193,6 +193,13 @@ impl GrantedWait<'_> {
         }
     }
 
+    /// How long memory may be made yet. Where that is a part of the share of waits, the call takes
+    /// no longer with both.
+    pub(super) fn making_after(&self, waited: Duration, made_for: Duration) -> Duration {
+        let waited = if self.pays_making.is_some() { waited } else { Duration::ZERO };
+        self.makes_for.saturating_sub(made_for + waited)
+    }
+
     /// Memory was made for its moves, in this time.
     pub(super) fn made(&self, took: Duration) {
         if let Some(budget) = self.pays_making.filter(|_| !took.is_zero()) {
