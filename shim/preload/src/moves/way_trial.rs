@@ -66,6 +66,9 @@ const ENOUGH: Duration = Duration::from_secs(2);
 /// Waits that brought moves, in a measurement of a way that makes them.
 const WAITS: u32 = 4;
 
+/// Waits that brought moves, in the first steps, after which bringing is worth another trial.
+const PROVEN: u32 = 2 * WAITS;
+
 /// Periods in which there were fewer: then they gain nothing.
 const TOO_FEW: u64 = 4;
 
@@ -281,7 +284,8 @@ impl WayTrial {
         }
         let pace = self.pace(now);
         self.set_cost(Way::Bring, pace);
-        self.is_provisional = true;
+        // Where hardly a wait found the GPU idle, none of a trial would.
+        self.is_provisional = self.waits >= PROVEN;
         let is_earned = self.is_earned(now, length);
         self.start(Phase::Settling(if is_earned { Way::Bring } else { Way::Leave }), now);
     }
