@@ -328,7 +328,7 @@ impl MovePlan<'_> {
             if self.loads_code && self.ranges.iter().any(|range| range.order.to == Tier::Device) {
                 self.moves.load_code(self.manager);
             }
-            let (left, makes_for) = (limit.saturating_sub(waited), wait.making_after(waited, made_for));
+            let (left, makes_for) = (limit.saturating_sub(waited), wait.makes_for.saturating_sub(made_for));
             let end = self.moves.swap_making(self.manager, &mut self.ranges, left, makes_for);
             // While memory was made, nothing was waited for.
             (begin, made_for) = (begin + end.made_for, made_for + end.made_for);

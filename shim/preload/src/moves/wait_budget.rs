@@ -44,6 +44,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that a fast link carries in a microsecond.
 const LINK: u64 = 50_000;
 
+/// Memory of the host is made for so long in one call: handles of 64 MiB take 10 to 35 ms each, and
+/// where fewer than some are made, nothing moves for the next launch, either.
+pub(super) const LEAST_MAKING: Duration = Duration::from_millis(80);
+
 /// Memory of the host is made in so many times the time in which as much crosses the link.
 const MAKING: u32 = 10;
 
@@ -188,10 +192,10 @@ pub(super) fn link_time(bytes: u64) -> Duration {
     Duration::from_micros(bytes / LINK)
 }
 
-/// The time in which so much memory of the host is made, and no less than a wait. A call that may
-/// not make it makes as much for itself.
+/// The time in which so much memory of the host is made, and no less than [`LEAST_MAKING`]. A call
+/// that may not make it makes as much for itself.
 pub(super) fn making_time(bytes: u64) -> Duration {
-    link_time(bytes).saturating_mul(MAKING).max(WAIT)
+    link_time(bytes).saturating_mul(MAKING).max(LEAST_MAKING)
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use wm_driver::lock;
 
-use super::wait_budget::{EndedWait, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time, making_time};
+use super::wait_budget::{
+    EndedWait, LEAST_MAKING, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time, making_time,
+};
 use crate::gate::GATE;
 
 /// Calls wait for one part in so many of the time, looks take one in [`LOOK_SHARE`]: 5 % together.
@@ -85,7 +87,7 @@ impl Waits {
 
     /// The time in which memory is made for the wait's moves is a part of the share of calls.
     fn pays<'a>(&'a self, wait: GrantedWait<'a>) -> GrantedWait<'a> {
-        GrantedWait { makes_for: WAIT, pays_making: Some(&self.calls), ..wait }
+        GrantedWait { makes_for: LEAST_MAKING, pays_making: Some(&self.calls), ..wait }
     }
 
     fn call(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
@@ -191,13 +193,6 @@ impl GrantedWait<'_> {
         if let Some(charged) = self.charged {
             lock(charged).charge(end.checked_sub(took).unwrap_or(end), took);
         }
-    }
-
-    /// How long memory may be made yet. Where that is a part of the share of waits, the call takes
-    /// no longer with both.
-    pub(super) fn making_after(&self, waited: Duration, made_for: Duration) -> Duration {
-        let waited = if self.pays_making.is_some() { waited } else { Duration::ZERO };
-        self.makes_for.saturating_sub(made_for + waited)
     }
 
     /// Memory was made for its moves, in this time.
