@@ -68,6 +68,8 @@ fn while_the_host_holds_a_stream_no_call_waits() {
     }
 }
 
+/// Waits take 20 ms each, and have a share of some per cent of the time: one request of fifty may
+/// wait.
 #[test]
 fn requests_beside_long_kernels_are_served_meanwhile() {
     let [count, median, percentile, slowest] = numbers(&paced(&["background"], "on", "256MiB"))[..] else {

@@ -44,8 +44,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that a fast link carries in a microsecond.
 const LINK: u64 = 50_000;
 
-/// Memory of the host is made for so long in one call: handles of 64 MiB take 10 to 35 ms each, and
-/// where fewer than some are made, nothing moves for the next launch, either.
+/// Memory of the host is made for this time in one call, at least: handles of 64 MiB take 10 to 35
+/// ms each, and where fewer than some are made, nothing moves for the next launch, either.
 pub(super) const LEAST_MAKING: Duration = Duration::from_millis(80);
 
 /// Memory of the host is made in so many times the time in which as much crosses the link.
