@@ -44,12 +44,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that a fast link carries in a microsecond.
 const LINK: u64 = 50_000;
 
-/// Memory of the host is made for this time in one call, at least: handles of 64 MiB take 10 to 35
-/// ms each, and where fewer than some are made, nothing moves for the next launch, either.
-pub(super) const LEAST_MAKING: Duration = Duration::from_millis(80);
-
-/// Memory of the host is made in so many times the time in which as much crosses the link.
-const MAKING: u32 = 10;
+/// Memory of the host is made for this time in a launch, or after a wait of the host: handles of
+/// 64 MiB take 10 to 35 ms each, and where fewer than some are made, nothing moves for the next
+/// launch, either.
+pub(super) const MAKING: Duration = Duration::from_millis(80);
 
 /// Do the waits pay in this program?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -190,12 +188,6 @@ impl WaitBudget {
 /// its place.
 pub(super) fn link_time(bytes: u64) -> Duration {
     Duration::from_micros(bytes / LINK)
-}
-
-/// The time in which so much memory of the host is made, and no less than [`LEAST_MAKING`]. A call
-/// that may not make it makes as much for itself.
-pub(super) fn making_time(bytes: u64) -> Duration {
-    link_time(bytes).saturating_mul(MAKING).max(LEAST_MAKING)
 }
 
 #[cfg(test)]

@@ -13,9 +13,7 @@ use std::time::{Duration, Instant};
 
 use wm_driver::lock;
 
-use super::wait_budget::{
-    EndedWait, LEAST_MAKING, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time, making_time,
-};
+use super::wait_budget::{EndedWait, LOOK, MAKING, RESCUE, WAIT, WaitBudget, WaitWorth, link_time};
 use crate::gate::GATE;
 
 /// Calls wait for one part in so many of the time, looks take one in [`LOOK_SHARE`]: 5 % together.
@@ -87,7 +85,7 @@ impl Waits {
 
     /// The time in which memory is made for the wait's moves is a part of the share of calls.
     fn pays<'a>(&'a self, wait: GrantedWait<'a>) -> GrantedWait<'a> {
-        GrantedWait { makes_for: LEAST_MAKING, pays_making: Some(&self.calls), ..wait }
+        GrantedWait { makes_for: MAKING, pays_making: Some(&self.calls), ..wait }
     }
 
     fn call(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
@@ -112,8 +110,8 @@ impl Waits {
             return None;
         }
         let granted = self.call(worth).or_else(|| grant(&self.looks, WaitWorth::Unknown));
-        let makes_for = making_time(bytes);
-        granted.map(|wait| GrantedWait { makes_for, ..wait.at_most(link_time(bytes)) })
+        // It makes as much memory itself where nothing leaves for it.
+        granted.map(|wait| wait.at_most(link_time(bytes)))
     }
 
     /// After the host has waited for work of the program. A held stream is looked at, too: so it is
