@@ -85,27 +85,26 @@ impl HandlePool {
         self.idle.get(&kind)?.by_age.first().map(|(_, number)| *number)
     }
 
-    /// The longest idle handle on a tier of so many bytes, if there is one whose kind is not
-    /// reserved, and its kind.
-    pub fn oldest_on(&self, tier: Tier, bytes: u64) -> Option<(PieceKind, u64)> {
-        let spare = self
-            .idle
-            .iter()
-            .filter(|(kind, idle)| (kind.tier, kind.bytes) == (tier, bytes) && idle.spare() > 0);
+    /// The longest idle handle of a kind that fits and is not reserved: its kind, and since when it
+    /// is idle with its number.
+    fn oldest_spare(&self, fits: impl Fn(&PieceKind) -> bool) -> Option<(PieceKind, (u64, u64))> {
+        let spare = self.idle.iter().filter(|(kind, idle)| fits(kind) && idle.spare() > 0);
         let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind)));
-        oldest.min().map(|((_, number), kind)| (kind, number))
+        oldest.min().map(|(first, kind)| (kind, first))
+    }
+
+    /// The longest idle handle on a tier of so many bytes, if there is one of a kind that is not
+    /// reserved, and that kind.
+    pub fn oldest_on(&self, tier: Tier, bytes: u64) -> Option<(PieceKind, u64)> {
+        let (kind, (_, number)) = self.oldest_spare(|kind| (kind.tier, kind.bytes) == (tier, bytes))?;
+        Some((kind, number))
     }
 
     /// Takes the longest idle handle of a tier out of the pool, if there is one whose kind is not
     /// reserved. It counts as held until it is discharged.
     pub fn take_spare(&mut self, tier: Tier) -> Option<(PieceKind, u64)> {
-        let spare = self.idle.iter_mut().filter(|(kind, idle)| kind.tier == tier && idle.spare() > 0);
-        let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind, idle)));
-        let (first, kind, idle) = oldest.min_by_key(|(first, kind, _)| (*first, *kind))?;
-        idle.by_age.remove(&first);
-        *self.account.held.bytes_mut(kind.tier) += kind.bytes;
-        self.note_least();
-        Some((kind, first.1))
+        let (kind, (since, number)) = self.oldest_spare(|kind| kind.tier == tier)?;
+        self.unpark(kind, since, number).then_some((kind, number))
     }
 
     /// Bytes on a tier that are idle and not reserved.

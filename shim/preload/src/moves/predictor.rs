@@ -172,14 +172,14 @@ impl Predictor {
         if self.trial.is_beside_leaving() {
             let placer = &self.placer;
             self.before_trial.get_or_insert_with(|| placer.placement());
-        } else if !self.trial.rests() {
+        } else if !self.trial.moves_nothing() {
             self.before_trial = None;
         }
     }
 
     /// Where blocks lay before a trial that gained nothing, once.
     pub(super) fn take_placement_before(&mut self) -> Option<Placement> {
-        if self.trial.rests() { self.before_trial.take() } else { None }
+        if self.trial.moves_nothing() { self.before_trial.take() } else { None }
     }
 
     /// Is new memory placed as without moves?

@@ -174,18 +174,7 @@ impl Migrations {
         self.swap_at(manager, ranges, patience, SliceCost::USUAL)
     }
 
-    /// The same; no memory is made once that has taken `makes_for`.
-    pub(super) fn swap_making(
-        &self,
-        manager: &Manager<Device>,
-        ranges: &mut [RangeMove],
-        patience: Duration,
-        makes_for: Duration,
-    ) -> SwapEnd {
-        self.swap_at(manager, ranges, patience, SliceCost { makes_for, ..SliceCost::USUAL })
-    }
-
-    /// The same in slices that may cost the program more.
+    /// The same at other costs than the usual ones.
     pub(super) fn swap_at(
         &self,
         manager: &Manager<Device>,

@@ -21,6 +21,7 @@ use wm_memory::{Manager, MoveRefusal, RangeMove};
 use super::pieces::addresses;
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
+use super::slices::SliceCost;
 use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
 use super::wait_budget::WAIT;
@@ -328,8 +329,9 @@ impl MovePlan<'_> {
             if self.loads_code && self.ranges.iter().any(|range| range.order.to == Tier::Device) {
                 self.moves.load_code(self.manager);
             }
-            let (left, makes_for) = (limit.saturating_sub(waited), wait.makes_for.saturating_sub(made_for));
-            let end = self.moves.swap_making(self.manager, &mut self.ranges, left, makes_for);
+            let makes_for = wait.makes_for.saturating_sub(made_for);
+            let (left, cost) = (limit.saturating_sub(waited), SliceCost { makes_for, ..SliceCost::USUAL });
+            let end = self.moves.swap_at(self.manager, &mut self.ranges, left, cost);
             // While memory was made, nothing was waited for.
             (begin, made_for) = (begin + end.made_for, made_for + end.made_for);
             match end.why {

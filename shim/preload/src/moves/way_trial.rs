@@ -172,7 +172,7 @@ impl WayTrial {
     }
 
     /// Does nothing move?
-    pub(super) fn rests(&self) -> bool {
+    pub(super) fn moves_nothing(&self) -> bool {
         self.is_careful && self.way() == Way::Leave
     }
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use super::keys::BlockKey;
-use super::residency::PlacedBlock;
+use super::residency::{CHUNK, PlacedBlock};
 
 /// A block that comes is used so many times as often as each that leaves for it: counts of a few
 /// uses differ by chance, and equal blocks must not change places for ever.
@@ -67,13 +67,28 @@ pub(super) fn exchange(mut blocks: Vec<UsedBlock>, mut room: u64) -> BlockExchan
     exchange
 }
 
+/// The exchange after which so many bytes of each block are on the device as before, where there is
+/// room.
+pub(super) fn back_to(before: impl Iterator<Item = (BlockKey, PlacedBlock, u64)>) -> BlockExchange {
+    let mut exchange = BlockExchange::default();
+    for (block, placed, bytes) in before {
+        let beyond = placed.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
+        if beyond > 0 && placed.can_leave() {
+            exchange.leave.push((block, beyond));
+        }
+        if placed.on_device < bytes {
+            exchange.come.push((block, bytes - placed.on_device));
+        }
+    }
+    exchange
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard (thrashing): blocks change places again and again. Hazard (silent degradation): what
     //! is used most stays on the host.
     use proptest::prelude::*;
 
-    use super::super::residency::CHUNK;
     use super::*;
 
     fn block(name: u64, chunks: u64, on_device: u64, uses: u32) -> UsedBlock {

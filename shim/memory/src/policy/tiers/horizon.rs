@@ -226,39 +226,17 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// Blocks change places.
+    /// Some blocks leave, and then others come as far as there is room.
     pub(super) fn exchange(&mut self, exchange: &BlockExchange) {
         for (block, bytes) in &exchange.leave {
             let left = self.residency.leave(*block, *bytes, self.now);
             self.leaves.add(*block, left);
-            self.order.set_can_leave(*block, false);
         }
         for (block, bytes) in &exchange.come {
             let came = self.residency.come(*block, *bytes);
             self.comes.add(*block, came);
-            let can_leave = self.residency.get(*block).is_some_and(|placed| placed.can_leave());
-            self.order.set_can_leave(*block, can_leave);
         }
-    }
-
-    /// So many bytes of each block are on the device again, as far as there is room.
-    pub(super) fn restore(&mut self, before: &[(BlockKey, u64)]) {
-        let on_device = |stop: &Self, block| stop.residency.get(block).map_or(0, |placed| placed.on_device);
-        for (block, bytes) in before {
-            let beyond = on_device(self, *block).saturating_sub(*bytes);
-            if beyond >= CHUNK && self.residency.get(*block).is_some_and(|placed| placed.can_leave()) {
-                let left = self.residency.leave(*block, beyond / CHUNK * CHUNK, self.now);
-                self.leaves.add(*block, left);
-            }
-        }
-        for (block, bytes) in before {
-            let missing = bytes.saturating_sub(on_device(self, *block));
-            if missing > 0 && !self.leaves.has(*block) {
-                let came = self.residency.come(*block, missing.min(self.room()));
-                self.comes.add(*block, came);
-            }
-        }
-        for (block, _) in before {
+        for (block, _) in exchange.leave.iter().chain(&exchange.come) {
             let can_leave = self.residency.get(*block).is_some_and(|placed| placed.can_leave());
             self.order.set_can_leave(*block, can_leave);
         }

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::arrangement::{UsedBlock, exchange};
+use super::arrangement::{UsedBlock, back_to, exchange};
 use super::groups::Groups;
 use super::horizon::Stop;
 use super::keys::{BlockKey, BlockKeys};
@@ -294,10 +294,13 @@ impl TierPlacer {
     /// Blocks go back to where they lay: first those leave that came, and then the others come as
     /// far as there is room.
     pub fn restore(&mut self, before: &Placement, moves: &mut Vec<TierMove>) {
-        let keys = &self.keys;
-        let lived = |(name, bytes): &(u64, u64)| Some((keys.of(*name)?, *bytes));
-        let before: Vec<_> = before.0.iter().filter_map(lived).collect();
-        Stop::new(&mut self.residency, &mut self.order, moves, self.past.now(), false).restore(&before);
+        let (keys, residency) = (&self.keys, &self.residency);
+        let lived = |(name, bytes): &(u64, u64)| {
+            let block = keys.of(*name)?;
+            Some((block, residency.get(block)?, *bytes))
+        };
+        let exchange = back_to(before.0.iter().filter_map(lived));
+        Stop::new(&mut self.residency, &mut self.order, moves, self.past.now(), false).exchange(&exchange);
     }
 
     /// The host has waited, and blocks are to lie where they are used most: those that are used

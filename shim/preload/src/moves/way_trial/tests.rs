@@ -69,7 +69,7 @@ proptest! {
 }
 
 proptest! {
-    /// Hazard (latency): a program whose memory could stay where it is becomes slower.
+    /// Hazard (latency): a program becomes slower although its memory could stay where it is.
     #[test]
     fn a_careful_trial_costs_little_beside_leaving_memory_in_place(
         costs in [20..2000_u64, 20..2000_u64, 20..2000_u64, 20..2000_u64],
