@@ -182,7 +182,7 @@ static void background(void)
         took[count++] = now() - request;
     }
     qsort(took, count, sizeof *took, ascending);
-    printf("%zu %.0f %.0f %.0f\n", count, took[count / 2], took[count - 1 - count / 50], took[count - 1]);
+    printf("%zu %.0f %.0f %.0f\n", count, took[count / 2], took[count - 1 - count / 100], took[count - 1]);
 }
 
 static volatile int ended;
