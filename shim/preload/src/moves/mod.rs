@@ -69,6 +69,8 @@ pub(crate) struct Migrations {
     last_use: LastUse,
     /// From the first block on that finds no room.
     predictor: Mutex<Option<Predictor>>,
+    /// There is one. Launches are recorded, except in its recess.
+    has_predictor: AtomicBool,
     /// A thread moves memory.
     is_moving: AtomicBool,
     waits: Waits,
@@ -91,6 +93,7 @@ impl Migrations {
             is_for_pauses: AtomicBool::new(false),
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
+            has_predictor: AtomicBool::new(false),
             is_moving: AtomicBool::new(false),
             waits: Waits::new(),
             refusals: RefusalLog::new(),
@@ -141,12 +144,18 @@ impl Migrations {
 
     /// When a wait of the host begins, if its time is of interest.
     pub(crate) fn begin_of_wait(&self) -> Option<Instant> {
-        is_recording().then(Instant::now)
+        self.is_recording().then(Instant::now)
     }
 
     /// The host has waited for work of its own.
     pub(crate) fn host_waited(&self, time: Duration) {
         self.waits.host_waited(time);
+    }
+
+    /// Does the predictor record what the program does?
+    #[inline]
+    fn is_recording(&self) -> bool {
+        self.has_predictor.load(Relaxed)
     }
 
     /// Can memory move?
@@ -202,13 +211,13 @@ impl Migrations {
 
     pub(crate) fn allocated(&self, event: &BlockAllocated) {
         self.last_use.forget(event.address, event.bytes as u64);
-        if is_recording() {
+        if self.is_recording() {
             self.record_block(event.manager, event.address);
         }
     }
 
     pub(crate) fn freed(&self, event: &BlockFreed) {
-        if is_recording() {
+        if self.is_recording() {
             self.record_free(event.manager, event.address);
         }
     }
@@ -219,7 +228,7 @@ impl Migrations {
         match launch.work() {
             LaunchedWork::Kernel(_) => self.last_use.launched(launch.words()),
             // What a graph uses is behind a lock, which is not worth its time where all fits.
-            LaunchedWork::Graph(executable) if is_recording() => self.record_graph(executable),
+            LaunchedWork::Graph(executable) if self.is_recording() => self.record_graph(executable),
             LaunchedWork::Graph(_) => {}
         }
     }
@@ -273,10 +282,4 @@ impl Migrations {
     pub(crate) fn refusals(&self, device: CUdevice, moves: &wm_memory::Moves) -> Vec<(&'static str, u64)> {
         self.refusals.of(device, moves)
     }
-}
-
-/// Does the predictor record what the program does?
-#[inline]
-fn is_recording() -> bool {
-    launches::has_subscribed(Subscriber::Predictor)
 }

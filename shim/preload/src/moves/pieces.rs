@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use wm_driver::Device;
 use wm_memory::{BlockExtent, Manager};
 
+use super::Migrations;
 use super::predictor::SMALLEST;
 use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
-use super::{Migrations, is_recording};
 use crate::launches::{LaunchWord, TouchedBlock};
 use crate::registry;
 
@@ -38,14 +38,14 @@ impl Migrations {
         if let Some(piece) = manager.extent(address) {
             self.last_use.forget(piece.address, piece.bytes);
         }
-        if is_recording() {
+        if self.is_recording() {
             self.record_block(manager, address);
         }
     }
 
     /// A piece is about to take part no more.
     pub(crate) fn piece_leaves(&self, manager: &Manager<Device>, address: u64) {
-        if is_recording() {
+        if self.is_recording() {
             self.record_free(manager, address);
         }
     }

@@ -41,8 +41,12 @@ pub(super) struct Predictor {
     /// Blocks that may lie elsewhere than the policy believes.
     doubtful: Vec<u64>,
     trial: WayTrial,
-    /// Where blocks lay when a way was first tried that moves them, until it proves to be better.
-    before_trial: Option<Placement>,
+    /// The best way when another one was first tried, and where blocks lay.
+    before_trial: Option<(Way, Placement)>,
+    /// Where blocks are to lie after the next wait of the host.
+    due: Option<Placement>,
+    /// Launches are not recorded until then.
+    recess: Option<Instant>,
     launches: u64,
     /// Launches since the last one at which a block was not on the device.
     quiet: u64,
@@ -66,6 +70,8 @@ impl Predictor {
             doubtful: Vec::new(),
             trial: WayTrial::new(is_careful),
             before_trial: None,
+            due: None,
+            recess: None,
             launches: 0,
             quiet: 0,
             since: Instant::now(),
@@ -151,7 +157,8 @@ impl Predictor {
         let since = self.since;
         let clock = || {
             let (credit, host_waits) = credit();
-            TrialClock { event, time: since.elapsed(), host_waits, credit }
+            let (elsewhere, is_arranged) = (self.placer.bytes_elsewhere(), self.placer.is_arranged());
+            TrialClock { event, time: since.elapsed(), host_waits, credit, elsewhere, is_arranged }
         };
         if self.trial.record(event, period, clock) {
             log::debug!("device {device}: a period has {} events; {}", period.unwrap_or(0), self.trial);
@@ -167,19 +174,40 @@ impl Predictor {
         stop
     }
 
-    /// A trial has begun or ended.
+    /// A trial has begun or ended, or a period without one.
     fn note_trial(&mut self) {
-        if self.trial.is_beside_leaving() {
+        if let Some((best, tried)) = self.trial.beside_best() {
             let placer = &self.placer;
-            self.before_trial.get_or_insert_with(|| placer.placement());
-        } else if !self.trial.moves_nothing() {
-            self.before_trial = None;
+            self.before_trial.get_or_insert_with(|| (best, placer.placement()));
+            self.due = (tried == Way::Leave).then(|| placer.home());
+        } else if let Some(way) = self.trial.chosen() {
+            let before = self.before_trial.take().filter(|(before, _)| *before == way);
+            self.due = before.map(|(_, placement)| placement);
         }
+        let recess = self.trial.take_recess().filter(|_| self.due.is_none() && self.placer.is_settled());
+        self.recess = recess.map(|time| Instant::now() + time);
     }
 
-    /// Where blocks lay before a trial that gained nothing, once.
-    pub(super) fn take_placement_before(&mut self) -> Option<Placement> {
-        if self.trial.moves_nothing() { self.before_trial.take() } else { None }
+    /// Where blocks are to lie, once: a trial has begun in which they lie where they were allocated,
+    /// or ended without a gain.
+    pub(super) fn take_due_placement(&mut self) -> Option<Placement> {
+        self.due.take()
+    }
+
+    /// Are launches not recorded at present?
+    pub(super) fn is_in_recess(&self) -> bool {
+        self.recess.is_some()
+    }
+
+    /// The host has waited so many times. Are launches recorded from now on that were not?
+    pub(super) fn ends_recess(&mut self, host_waits: u64) -> bool {
+        if self.recess.is_none_or(|end| Instant::now() < end) {
+            return false;
+        }
+        self.recess = None;
+        let (event, time) = (self.placer.events().0, self.since.elapsed());
+        self.trial.resume(TrialClock { event, time, host_waits, ..TrialClock::default() });
+        true
     }
 
     /// Is new memory placed as without moves?
@@ -187,9 +215,9 @@ impl Predictor {
         self.trial.leaves_in_place()
     }
 
-    /// Do blocks change places at waits of the host?
-    pub(super) fn arranges(&self) -> bool {
-        self.trial.arranges()
+    /// How long the shortage has lasted, if blocks change places at waits of the host.
+    pub(super) fn arranges(&self) -> Option<Duration> {
+        (self.trial.arranges() && self.due.is_none()).then(|| self.since.elapsed())
     }
 
     /// Is the shortage over, so that launches need not be recorded? A later one begins anew.

@@ -13,7 +13,7 @@ use wm_memory::{Manager, MoveOrder};
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::wait_budget::{WAIT, WaitWorth};
 use super::waits::GrantedWait;
-use super::{Migrations, is_recording, pin_reason};
+use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::{process, registry};
 
@@ -74,6 +74,7 @@ impl Migrations {
         }
         let Some(look) = self.waits.look() else { return };
         self.start_predictor(manager);
+        self.end_recess(manager);
         if self.with_predictor(manager, |predictor| predictor.leaves_in_place()) == Some(true) {
             return self.stop_as_before(manager, look);
         }
@@ -98,18 +99,17 @@ impl Migrations {
         }
     }
 
-    /// The host has waited, and nothing moves at launches. Blocks change places, if that is tried
-    /// or is the best. After a trial that gained nothing they lie where it has left them: they go
-    /// back to their places before it.
+    /// The host has waited, and nothing moves at launches. Blocks change places, if that is tried or
+    /// is the best. For a trial, and after one that gained nothing, they go back to their places
+    /// before.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
-        if self.with_predictor(manager, |predictor| predictor.arranges()) == Some(true) {
-            return self.stop_after_wait(manager, look, TierPlacer::arrange);
+        let arranges = self.with_predictor(manager, |predictor| predictor.arranges()).flatten();
+        if let Some(time) = arranges {
+            return self.stop_after_wait(manager, look, |placer, moves| placer.arrange(time, moves));
         }
-        let before = self.with_predictor(manager, Predictor::take_placement_before).flatten();
-        match before {
-            Some(before) => {
-                self.stop_after_wait(manager, look, |placer, moves| placer.restore(&before, moves))
-            }
+        let due = self.with_predictor(manager, Predictor::take_due_placement).flatten();
+        match due {
+            Some(due) => self.stop_after_wait(manager, look, |placer, moves| placer.restore(&due, moves)),
             // A stop would also show that streams are held no more.
             None if self.waits.is_held() => self.stop_after_wait(manager, look, |_, _| ()),
             None => {}
@@ -165,7 +165,7 @@ impl Migrations {
     /// Memory is about to be pinned where it is for the rest of the process: blocks come back that
     /// there is room for.
     pub(crate) fn come_home(&self) {
-        if !self.is_migrating() || !is_recording() || pin_reason::of_process().is_some() {
+        if !self.is_migrating() || !self.is_recording() || pin_reason::of_process().is_some() {
             return;
         }
         let Some(manager) = self.predicted_device().and_then(registry::existing) else { return };

@@ -26,7 +26,7 @@ use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
 use super::wait_budget::WAIT;
 use super::waits::GrantedWait;
-use super::{Migrations, is_recording, pin_reason};
+use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchedWork, Subscriber};
 use crate::{process, registry};
@@ -52,7 +52,7 @@ impl Migrations {
     /// Starts to record: a block of this manager's found no room. Live blocks count as used when a
     /// launch used them last.
     pub(super) fn start_predictor(&self, manager: &Manager<Device>) {
-        if is_recording() {
+        if self.is_recording() {
             return;
         }
         manager.expect_moves();
@@ -70,6 +70,7 @@ impl Migrations {
                 return;
             }
             *predictor = Some(fresh);
+            self.has_predictor.store(true, Ordering::Relaxed);
             launches::subscribe(Subscriber::Predictor);
         }
         self.add_new_blocks(manager);
@@ -90,7 +91,16 @@ impl Migrations {
     /// Ends the recording: nothing moves any more in this process, or all is on the device.
     fn end_recording(&self, predictor: &mut Option<Predictor>) {
         launches::unsubscribe(Subscriber::Predictor);
+        self.has_predictor.store(false, Ordering::Relaxed);
         *predictor = None;
+    }
+
+    /// Launches are recorded again, if they were not for a time that is over.
+    pub(super) fn end_recess(&self, manager: &Manager<Device>) {
+        let host_waits = self.waits.credit().1;
+        if self.with_predictor(manager, |predictor| predictor.ends_recess(host_waits)) == Some(true) {
+            launches::subscribe(Subscriber::Predictor);
+        }
     }
 
     /// The recording ends, as at the end of a shortage.
@@ -147,6 +157,9 @@ impl Migrations {
         let mut moves = Vec::new();
         let credit = || self.waits.credit();
         let wait = recording.launched(&used, credit, |worth| self.waits.of_launch(worth), &mut moves);
+        if recording.is_in_recess() {
+            launches::unsubscribe(Subscriber::Predictor);
+        }
         let Some(wait) = wait else { return };
         let paces = wait.paces(recording.launches(), &self.waits);
         let paced = paces.then_some(recording.device());

@@ -85,7 +85,13 @@ impl<'a> Model<'a> {
     fn launch(&mut self, number: usize) {
         let (time, credit) = (self.now - self.start, self.budget.credit(self.now));
         let period = self.kernels.len() as u64;
-        let clock = || TrialClock { event: self.event, time, host_waits: self.host_waits, credit };
+        let clock = || TrialClock {
+            event: self.event,
+            time,
+            host_waits: self.host_waits,
+            credit,
+            ..TrialClock::default()
+        };
         self.trial.record(self.event, (self.event > 2 * period).then_some(period), clock);
         self.event += 1;
         let worth = self.budget.counts_as(self.now, self.trial.worth());

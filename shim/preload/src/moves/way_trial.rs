@@ -15,18 +15,22 @@
 //! | [`Way::Bring`] | each block of a kernel, before the kernel |
 //!
 //! Until a way is measured blocks are brought, since that is seldom much slower than another way,
-//! and often many times faster; a *careful* trial leaves them, and measures that first. A
-//! measurement begins and ends at a wait of the host, where a step of most programs ends. It ends
-//! early where it has become slower than the best way, so a trial costs little more than a period
-//! of the best. Invariant: while the waits of a trial are not earned ([`super::wait_budget`]),
-//! calls wait within their share.
+//! and often many times faster. A *careful* trial arranges them, which costs no wait, and tries a
+//! way that moves memory only where the program is so slow that this promises a gain. A measurement
+//! begins and ends at a wait of the host, where a step of most programs ends. It ends early where it
+//! has become slower than the best way, so a trial costs little more than a period of the best.
+//! Between two measurements of a way that moves nothing at launches there is a recess, in which
+//! launches are not recorded. Invariant: while the waits of a trial are not earned
+//! ([`super::wait_budget`]), calls wait within their share.
 //!
 //! A plain value: time, events and credit are told.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::wait_budget::{WAIT, WaitWorth};
+use smallvec::SmallVec;
+
+use super::wait_budget::{WAIT, WaitWorth, link_time};
 
 /// Events that a measurement takes at least.
 const EVENTS: u64 = 64;
@@ -72,6 +76,14 @@ const PROVEN: u32 = 2 * WAITS;
 /// Periods in which there were fewer: then they gain nothing.
 const TOO_FEW: u64 = 4;
 
+/// A way that moves memory is tried where the best way takes so many times as long as all that is on
+/// the host takes to come, and as much to leave.
+const PROMISE: f64 = 2.0;
+
+/// A recess is so many times as long as the measurement before it, and at most this time.
+const RECESS: u32 = 15;
+const LONGEST_RECESS: Duration = Duration::from_secs(10);
+
 /// Periods of the best way before another one is tried again; twice as many after each vain trial.
 const REST: u32 = 4;
 const LONGEST_REST: u32 = 256;
@@ -85,6 +97,10 @@ pub(super) struct TrialClock {
     pub(super) host_waits: u64,
     /// The time that waits may take by now.
     pub(super) credit: Duration,
+    /// Bytes that are not on the device.
+    pub(super) elsewhere: u64,
+    /// Blocks have changed places since they were allocated.
+    pub(super) is_arranged: bool,
 }
 
 /// A way of placing memory.
@@ -107,7 +123,7 @@ impl Way {
 const WAYS: [Way; 3] = [Way::Bring, Way::Leave, Way::Follow];
 
 /// Of a careful trial.
-const CAREFUL_WAYS: [Way; 4] = [Way::Leave, Way::Arrange, Way::Bring, Way::Follow];
+const CAREFUL_WAYS: [Way; 4] = [Way::Arrange, Way::Leave, Way::Bring, Way::Follow];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
@@ -124,7 +140,7 @@ enum Phase {
 /// See above.
 #[derive(Debug, Default)]
 pub(super) struct WayTrial {
-    /// Nothing moves until it was measured what it costs to leave memory in place.
+    /// Nothing moves at launches until it was measured what it costs to leave memory in place.
     is_careful: bool,
     phase: Phase,
     begin: TrialClock,
@@ -141,6 +157,8 @@ pub(super) struct WayTrial {
     trials: usize,
     /// Trials in a row that brought nothing.
     vain: u32,
+    /// Nothing need be recorded for that time.
+    recess: Option<Duration>,
 }
 
 impl fmt::Display for WayTrial {
@@ -171,9 +189,12 @@ impl WayTrial {
         self.is_careful && !self.way().moves_at_launches()
     }
 
-    /// Does nothing move?
-    pub(super) fn moves_nothing(&self) -> bool {
-        self.is_careful && self.way() == Way::Leave
+    /// The way that is chosen, if none is tried.
+    pub(super) fn chosen(&self) -> Option<Way> {
+        match self.phase {
+            Phase::Chosen(way, _) => Some(way),
+            Phase::Untold | Phase::Settling(_) | Phase::Measuring(_) => None,
+        }
     }
 
     /// Do blocks change places at waits of the host?
@@ -203,7 +224,7 @@ impl WayTrial {
     /// The way of the moment.
     pub(super) fn way(&self) -> Way {
         match self.phase {
-            Phase::Untold if self.is_careful => Way::Leave,
+            Phase::Untold if self.is_careful => Way::Arrange,
             Phase::Untold => Way::Bring,
             Phase::Settling(way) | Phase::Measuring(way) | Phase::Chosen(way, _) => way,
         }
@@ -215,11 +236,21 @@ impl WayTrial {
         self.phase == Phase::Settling(Way::Leave)
     }
 
-    /// Is a way tried that moves memory, in place of none that does?
-    pub(super) fn is_beside_leaving(&self) -> bool {
-        let is_trial =
-            matches!(self.phase, Phase::Settling(way) | Phase::Measuring(way) if way != Way::Leave);
-        self.is_careful && is_trial && self.best().0 == Way::Leave
+    /// The best way, and the one that is tried in its place, where a careful trial begins and the
+    /// best moves nothing at launches.
+    pub(super) fn beside_best(&self) -> Option<(Way, Way)> {
+        let (Phase::Settling(tried), best) = (self.phase, self.best().0) else { return None };
+        (self.is_careful && tried != best && !best.moves_at_launches()).then_some((best, tried))
+    }
+
+    /// For how long launches need not be recorded from now on, if that has just begun.
+    pub(super) fn take_recess(&mut self) -> Option<Duration> {
+        self.recess.take()
+    }
+
+    /// Launches are recorded again.
+    pub(super) fn resume(&mut self, now: TrialClock) {
+        (self.begin, self.looked, self.period) = (now, now, None);
     }
 
     /// A wait has brought moves.
@@ -267,20 +298,23 @@ impl WayTrial {
             Phase::Untold if is_whole && may_begin => self.begin_trials(now, length),
             Phase::Settling(way) | Phase::Measuring(way) => self.look_at_trial(way, now, length, is_whole),
             Phase::Chosen(way, rest) if is_whole => {
-                let pace = self.pace(now);
+                let (pace, took) = (self.pace(now), now.time - self.begin.time);
                 self.set_cost(way, pace);
                 self.rest(way, rest, now, length);
+                let rests = self.is_careful && is_step && !way.moves_at_launches();
+                let recess = took.saturating_mul(RECESS).min(LONGEST_RECESS);
+                self.recess = (rests && self.chosen() == Some(way)).then_some(recess);
             }
             Phase::Untold | Phase::Chosen(..) => {}
         }
     }
 
     /// A period is known, or the program has run for some time: its pace stands for
-    /// [`Way::Bring`] until that is measured. A careful trial begins with [`Way::Leave`].
+    /// [`Way::Bring`] until that is measured. A careful trial begins with [`Way::Arrange`].
     fn begin_trials(&mut self, now: TrialClock, length: u64) {
         if self.is_careful {
-            // The steps so far have made memory of the host.
-            return self.start(Phase::Measuring(Way::Leave), now);
+            // The steps so far have made memory of the host, and blocks have changed places.
+            return self.start(Phase::Measuring(Way::Arrange), now);
         }
         let pace = self.pace(now);
         self.set_cost(Way::Bring, pace);
@@ -303,7 +337,7 @@ impl WayTrial {
         let taken = (now.time - self.begin.time).as_secs_f64();
         if taken > self.best().1 * least * if is_settling { UNSETTLED } else { OVERDUE } {
             self.set_cost(way, taken / least);
-            return self.choose(now);
+            return self.choose(now, length);
         }
         let is_vain = way.moves_at_launches() && self.waits < WAITS;
         if !is_whole || is_vain && events < TOO_FEW * length {
@@ -314,14 +348,14 @@ impl WayTrial {
         }
         let pace = self.pace(now);
         self.set_cost(way, pace);
-        self.choose(now);
+        self.choose(now, length);
     }
 
     /// A trial is over: the best way goes on. The next trial is soon if a way was never measured.
-    fn choose(&mut self, now: TrialClock) {
+    fn choose(&mut self, now: TrialClock, length: u64) {
         let (tried, best) = (self.way(), self.best().0);
         self.vain = if best == tried { 0 } else { self.vain + 1 };
-        let rest = if self.untried().is_some() { 1 } else { self.vain_rest() };
+        let rest = if self.untried(now, length).is_some() { 1 } else { self.vain_rest() };
         self.start(Phase::Chosen(best, rest), now);
     }
 
@@ -339,8 +373,10 @@ impl WayTrial {
         if rest > 1 {
             return self.start(Phase::Chosen(way, rest - 1), now);
         }
-        let next = self.untried().unwrap_or_else(|| self.other());
-        self.try_way(next, way, now, length);
+        match self.untried(now, length).or_else(|| self.other(now, length)) {
+            Some(next) => self.try_way(next, way, now, length),
+            None => self.start(Phase::Chosen(way, REST), now),
+        }
     }
 
     /// A way is tried beside the chosen one, if its waits are earned.
@@ -373,24 +409,37 @@ impl WayTrial {
         self.costs[way as usize] = Some(cost);
     }
 
-    fn untried(&self) -> Option<Way> {
+    fn untried(&self, now: TrialClock, length: u64) -> Option<Way> {
         let is_untried = |way: Way| self.cost(way).is_none() || self.is_provisional && way == Way::Bring;
-        self.ways().iter().copied().find(|way| is_untried(*way))
+        let is_next = |way: &Way| is_untried(*way) && self.is_promising(*way, now, length);
+        self.ways().iter().copied().find(is_next)
     }
 
-    /// Of the known ways. One that moves memory has to gain something.
+    /// May a way be faster than the best one? Any may, where the trial is not careful.
+    fn is_promising(&self, way: Way, now: TrialClock, length: u64) -> bool {
+        match way {
+            _ if !self.is_careful => true,
+            Way::Arrange => true,
+            Way::Leave => now.is_arranged,
+            Way::Follow | Way::Bring => {
+                let moving = link_time(now.elsewhere.saturating_mul(2)).as_secs_f64();
+                self.best().1 * length as f64 >= PROMISE * moving
+            }
+        }
+    }
+
+    /// Of the known ways. One that moves memory at launches has to gain something.
     fn best(&self) -> (Way, f64) {
         let known = self.ways().iter().filter_map(|way| Some((*way, self.cost(*way)?)));
-        let rank = |(way, cost): &(Way, f64)| if *way == Way::Leave { GAIN * cost } else { *cost };
+        let rank = |(way, cost): &(Way, f64)| if way.moves_at_launches() { *cost } else { GAIN * cost };
         known.min_by(|one, other| rank(one).total_cmp(&rank(other))).unwrap_or((Way::Leave, f64::INFINITY))
     }
 
     /// The ways that are not the best take turns.
-    fn other(&self) -> Way {
-        let best = self.way();
-        let ways = self.ways();
-        let mut others = ways.iter().copied().filter(|way| *way != best);
-        others.nth(self.trials % (ways.len() - 1)).unwrap_or(Way::Leave)
+    fn other(&self, now: TrialClock, length: u64) -> Option<Way> {
+        let is_other = |way: &Way| *way != self.way() && self.is_promising(*way, now, length);
+        let others: SmallVec<[Way; 3]> = self.ways().iter().copied().filter(is_other).collect();
+        (!others.is_empty()).then(|| others[self.trials % others.len()])
     }
 }
 

@@ -1,9 +1,11 @@
 //! Our policy: the next events if the program repeats itself, else the blocks that were used
 //! lately.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
-use super::arrangement::{UsedBlock, back_to, exchange};
+use super::arrangement::{ExchangeBudget, UsedBlock, back_to, exchange};
 use super::groups::Groups;
 use super::horizon::Stop;
 use super::keys::{BlockKey, BlockKeys};
@@ -12,9 +14,10 @@ use super::repetition::{EventKind, Repetition};
 use super::residency::{PlacedBlock, Residency, TierMove};
 
 /// Events between two arrangements, at least and at most. To look at all blocks takes a millisecond
-/// where there are thousands.
-const ARRANGED: u64 = 256;
+/// where there are thousands: one event for so many blocks, at least.
+const ARRANGED: u64 = 64;
 const LONGEST_ARRANGED: u64 = 1 << 16;
+const BLOCKS_LOOKED_AT: u64 = 16;
 
 /// The limits that a policy has to observe.
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +102,11 @@ pub struct TierPlacer {
     /// Events before the next arrangement, and the number of the event at which it may be.
     rest: u64,
     arranges_at: u64,
+    exchanges: ExchangeBudget,
+    /// Blocks have changed places.
+    is_arranged: bool,
+    /// At the last look none did.
+    is_settled: bool,
 }
 
 impl TierPlacer {
@@ -115,7 +123,10 @@ impl TierPlacer {
             debt: 0,
             is_eager: false,
             rest: ARRANGED,
-            arranges_at: 0,
+            arranges_at: ARRANGED,
+            exchanges: ExchangeBudget::default(),
+            is_arranged: false,
+            is_settled: false,
         }
     }
 
@@ -291,8 +302,13 @@ impl TierPlacer {
         Placement(self.residency.all().map(|(block, placed)| (block.name, placed.on_device)).collect())
     }
 
-    /// Blocks go back to where they lay: first those leave that came, and then the others come as
-    /// far as there is room.
+    /// Where they lay when they were allocated.
+    pub fn home(&self) -> Placement {
+        Placement(self.residency.all().map(|(block, placed)| (block.name, placed.home)).collect())
+    }
+
+    /// Blocks go to where they lay: first those leave that came, and then the others come as far as
+    /// there is room.
     pub fn restore(&mut self, before: &Placement, moves: &mut Vec<TierMove>) {
         let (keys, residency) = (&self.keys, &self.residency);
         let lived = |(name, bytes): &(u64, u64)| {
@@ -304,20 +320,45 @@ impl TierPlacer {
     }
 
     /// The host has waited, and blocks are to lie where they are used most: those that are used
-    /// often change places with those that are not. Ever more seldom where none did.
-    pub fn arrange(&mut self, moves: &mut Vec<TierMove>) {
+    /// often change places with those that are not. Ever more seldom where none did. `time`: since
+    /// the shortage began.
+    pub fn arrange(&mut self, time: Duration, moves: &mut Vec<TierMove>) {
         let now = self.past.now();
         if now < self.arranges_at {
             return;
         }
         let used = |(block, placed)| UsedBlock { block, placed, uses: self.order.uses(block) };
-        let exchange = exchange(self.residency.all().map(used).collect(), self.residency.room());
-        self.order.age_uses();
+        let blocks: Vec<_> = self.residency.all().map(used).collect();
+        let least = ARRANGED.max(blocks.len() as u64 / BLOCKS_LOOKED_AT);
+        let most = self.exchanges.left(self.residency.bytes_elsewhere(), time);
+        let exchange = exchange(blocks, self.residency.room(), most);
         let is_idle = exchange.leave.is_empty() && exchange.come.is_empty();
-        self.rest = if is_idle { (self.rest * 2).min(LONGEST_ARRANGED) } else { ARRANGED };
+        self.rest = if is_idle { (self.rest * 2).min(LONGEST_ARRANGED) } else { 0 }.max(least);
         let period = self.past.position().map_or(0, |position| now - position - 1);
         self.arranges_at = now + self.rest.max(period);
+        self.is_settled = is_idle;
+        if is_idle {
+            // Later uses are to count more, and each difference is to be seen at last.
+            return self.order.age_uses();
+        }
+        self.exchanges.spend(&exchange);
+        self.is_arranged = true;
         Stop::new(&mut self.residency, &mut self.order, moves, now, false).exchange(&exchange);
+    }
+
+    /// Have blocks changed places?
+    pub fn is_arranged(&self) -> bool {
+        self.is_arranged
+    }
+
+    /// Did the last look at all blocks find none that are to change places?
+    pub fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Bytes of all blocks that are not on the device.
+    pub fn bytes_elsewhere(&self) -> u64 {
+        self.residency.bytes_elsewhere()
     }
 
     /// Nothing will be able to move any more: all blocks come that there is room for.

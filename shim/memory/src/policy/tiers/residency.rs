@@ -45,6 +45,8 @@ pub enum TierMove {
 pub(super) struct PlacedBlock {
     pub(super) bytes: u64,
     pub(super) on_device: u64,
+    /// Bytes on the device as it was allocated, before anything moved.
+    pub(super) home: u64,
     /// It cannot move.
     pub(super) stays: bool,
     /// Number of the event at which it was allocated, or at which something of it left the device
@@ -104,6 +106,11 @@ impl Residency {
         };
     }
 
+    /// Bytes of all blocks that are not on the device.
+    pub(super) fn bytes_elsewhere(&self) -> u64 {
+        self.live.saturating_sub(self.used)
+    }
+
     pub(super) fn is_all_on_device(&self) -> bool {
         self.used == self.live
     }
@@ -126,7 +133,7 @@ impl Residency {
         let on_device = on_device.min(bytes);
         self.used += on_device;
         self.live += bytes;
-        let placed = PlacedBlock { bytes, on_device, stays: false, away: now };
+        let placed = PlacedBlock { bytes, on_device, home: on_device, stays: false, away: now };
         self.blocks.insert(block, placed);
         self.list(block);
         placed

@@ -210,21 +210,30 @@ fn blocks_are_arranged_by_their_uses_and_then_stay() {
     placer.used([[1]]);
     (0..300).for_each(|number| placer.used([[2 + number % 2]]));
     let mut moves = Vec::new();
-    placer.arrange(&mut moves);
+    let hour = Duration::from_secs(3600);
+    placer.arrange(Duration::ZERO, &mut moves);
+    assert_eq!(moves, [], "no budget");
+    (0..300).for_each(|number| placer.used([[2 + number % 2]]));
+    placer.arrange(hour, &mut moves);
     let (leave, come) =
         (TierMove::Leave { block: 1, bytes: 32 * MIB }, TierMove::Come { block: 3, bytes: 32 * MIB });
     assert_eq!(moves, [leave, come]);
     (0..10_000).for_each(|number| {
         placer.used([[2 + number % 2]]);
-        placer.arrange(&mut moves);
+        placer.arrange(hour, &mut moves);
     });
     assert_eq!(moves.len(), 2);
     placer.used([[1]]);
     (0..300_000).for_each(|_| {
         placer.used([[1]]);
-        placer.arrange(&mut moves);
+        placer.arrange(hour, &mut moves);
     });
     assert_eq!(moves.len(), 4, "the program uses another one now");
+    moves.clear();
+    placer.restore(&placer.home(), &mut moves);
+    assert_eq!(moves.len(), 2, "{moves:?}");
+    assert_eq!(placer.bytes_elsewhere(), 32 * MIB);
+    assert!(placer.placement().0.contains(&(3, 0)), "where it was allocated");
 }
 
 #[test]
