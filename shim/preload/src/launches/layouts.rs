@@ -13,7 +13,7 @@
 //! back: an entry a handle, and each layout once, however many functions have it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use dashmap::DashMap;
@@ -55,6 +55,8 @@ pub(crate) struct Layouts {
     recent: [AtomicPtr<LayoutEntry>; RECENT],
     /// All entries, by handle.
     entries: OnceLock<DashMap<usize, &'static LayoutEntry>>,
+    /// Launches will be looked at, perhaps only later: the handles of kernels are noted.
+    notes_kernels: AtomicBool,
     /// Handles of kernels, and their libraries.
     kernels: OnceLock<DashMap<usize, CUlibrary>>,
     /// The one copy of each answer.
@@ -67,6 +69,7 @@ impl Layouts {
             forgotten: AtomicU64::new(1),
             recent: [const { AtomicPtr::new(std::ptr::null_mut()) }; RECENT],
             entries: OnceLock::new(),
+            notes_kernels: AtomicBool::new(false),
             kernels: OnceLock::new(),
             answers: Mutex::new(BTreeMap::new()),
         }
@@ -74,6 +77,16 @@ impl Layouts {
 
     fn kernels(&self) -> &DashMap<usize, CUlibrary> {
         self.kernels.get_or_init(DashMap::new)
+    }
+
+    /// The handles of kernels are noted from now on. To be called before the first hook runs.
+    pub(crate) fn expect_kernels(&self) {
+        self.notes_kernels.store(true, Ordering::Relaxed);
+    }
+
+    /// Are handles of kernels to be noted?
+    pub(crate) fn notes_kernels(&self) -> bool {
+        self.notes_kernels.load(Ordering::Relaxed)
     }
 
     /// The program got a kernel of a library.
@@ -139,6 +152,9 @@ impl Layouts {
         let now = self.forgotten();
         let known = entry.at(now).unwrap_or_else(|| {
             let known = self.intern(ask(handle));
+            if known.is_none() {
+                log::debug!("the driver does not tell the parameters of function {handle:#x}");
+            }
             entry.set(known, now);
             *known
         });

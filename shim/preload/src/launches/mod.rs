@@ -51,9 +51,16 @@ pub(crate) enum Subscriber {
     Sharing = 8,
 }
 
-/// Shows launches to a subsystem from now on. The first subscription is made before the first hook
-/// runs: which handles are kernels of libraries is learned when the program gets them.
+/// A subsystem may subscribe later, at any time. To be called before the first hook runs: which
+/// handles are kernels of libraries is learned when the program gets them.
+pub(crate) fn expect_subscription() {
+    CODE.layouts.expect_kernels();
+}
+
+/// Shows launches to a subsystem from now on. The first subscription of the process is made before
+/// the first hook runs, or was expected then.
 pub(crate) fn subscribe(subscriber: Subscriber) {
+    expect_subscription();
     PROCESS_HOT.launches.fetch_or(subscriber as u8, Ordering::Relaxed);
 }
 

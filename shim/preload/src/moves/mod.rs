@@ -129,6 +129,7 @@ impl Migrations {
         self.is_migrating.store(is_migrating, Relaxed);
         self.is_careful.store(settings.migrate == Migrate::Auto, Relaxed);
         self.is_for_pauses.store(is_for_pauses, Relaxed);
+        launches::expect_subscription();
         if self.notes_last_uses(settings) {
             self.last_use.turn_on();
             launches::subscribe(Subscriber::LastUse);

@@ -80,6 +80,10 @@ const TOO_FEW: u64 = 4;
 /// the host takes to come, and as much to leave.
 const PROMISE: f64 = 2.0;
 
+/// Where blocks that changed places have made the program faster than so many times its first steps,
+/// the places before are no trial's first choice.
+const GAINED: f64 = 0.8;
+
 /// A recess is so many times as long as the measurement before it, and at most this time.
 const RECESS: u32 = 15;
 const LONGEST_RECESS: Duration = Duration::from_secs(10);
@@ -151,6 +155,9 @@ pub(super) struct WayTrial {
     waits: u32,
     /// Seconds of an event with each way that was measured.
     costs: [Option<f64>; 4],
+    /// Seconds of an event before any way was measured, and of a period.
+    first: f64,
+    step: f64,
     /// The cost of [`Way::Bring`] is that of the program's first steps, in which memory of the host
     /// was made.
     is_provisional: bool,
@@ -271,6 +278,7 @@ impl WayTrial {
             let (before, now) = (self.phase, clock());
             let period = self.steady(event, period);
             let may_begin = period.is_some() || now.time >= UNTOLD;
+            self.note_step(period, now);
             self.look(period.unwrap_or_else(|| window(now)).max(EVENTS), may_begin, now);
             before != self.phase
         }
@@ -285,6 +293,17 @@ impl WayTrial {
                 self.period = period.map(|period| (period, event));
                 None
             }
+        }
+    }
+
+    /// Where no period is known, the host waits once in a step.
+    fn note_step(&mut self, period: Option<u64>, now: TrialClock) {
+        let since = now.time.saturating_sub(self.begin.time).as_secs_f64();
+        let waits = now.host_waits - self.begin.host_waits;
+        match period {
+            Some(period) => self.step = self.best().1.min(self.pace(now)) * period as f64,
+            None if waits > 0 => self.step = since / waits as f64,
+            None => {}
         }
     }
 
@@ -312,12 +331,12 @@ impl WayTrial {
     /// A period is known, or the program has run for some time: its pace stands for
     /// [`Way::Bring`] until that is measured. A careful trial begins with [`Way::Arrange`].
     fn begin_trials(&mut self, now: TrialClock, length: u64) {
+        self.first = self.pace(now);
         if self.is_careful {
             // The steps so far have made memory of the host, and blocks have changed places.
             return self.start(Phase::Measuring(Way::Arrange), now);
         }
-        let pace = self.pace(now);
-        self.set_cost(Way::Bring, pace);
+        self.set_cost(Way::Bring, self.first);
         // Where hardly a wait found the GPU idle, none of a trial would.
         self.is_provisional = self.waits >= PROVEN;
         let is_earned = self.is_earned(now, length);
@@ -337,7 +356,7 @@ impl WayTrial {
         let taken = (now.time - self.begin.time).as_secs_f64();
         if taken > self.best().1 * least * if is_settling { UNSETTLED } else { OVERDUE } {
             self.set_cost(way, taken / least);
-            return self.choose(now, length);
+            return self.choose(now);
         }
         let is_vain = way.moves_at_launches() && self.waits < WAITS;
         if !is_whole || is_vain && events < TOO_FEW * length {
@@ -348,14 +367,14 @@ impl WayTrial {
         }
         let pace = self.pace(now);
         self.set_cost(way, pace);
-        self.choose(now, length);
+        self.choose(now);
     }
 
     /// A trial is over: the best way goes on. The next trial is soon if a way was never measured.
-    fn choose(&mut self, now: TrialClock, length: u64) {
+    fn choose(&mut self, now: TrialClock) {
         let (tried, best) = (self.way(), self.best().0);
         self.vain = if best == tried { 0 } else { self.vain + 1 };
-        let rest = if self.untried(now, length).is_some() { 1 } else { self.vain_rest() };
+        let rest = if self.untried(now).is_some() { 1 } else { self.vain_rest() };
         self.start(Phase::Chosen(best, rest), now);
     }
 
@@ -373,7 +392,7 @@ impl WayTrial {
         if rest > 1 {
             return self.start(Phase::Chosen(way, rest - 1), now);
         }
-        match self.untried(now, length).or_else(|| self.other(now, length)) {
+        match self.untried(now).or_else(|| self.other(now)) {
             Some(next) => self.try_way(next, way, now, length),
             None => self.start(Phase::Chosen(way, REST), now),
         }
@@ -409,21 +428,25 @@ impl WayTrial {
         self.costs[way as usize] = Some(cost);
     }
 
-    fn untried(&self, now: TrialClock, length: u64) -> Option<Way> {
-        let is_untried = |way: Way| self.cost(way).is_none() || self.is_provisional && way == Way::Bring;
-        let is_next = |way: &Way| is_untried(*way) && self.is_promising(*way, now, length);
+    fn untried(&self, now: TrialClock) -> Option<Way> {
+        let has_gained = self.is_careful && self.best().1 <= GAINED * self.first;
+        let is_untried = |way: Way| {
+            self.cost(way).is_none() && !(has_gained && way == Way::Leave)
+                || self.is_provisional && way == Way::Bring
+        };
+        let is_next = |way: &Way| is_untried(*way) && self.is_promising(*way, now);
         self.ways().iter().copied().find(is_next)
     }
 
     /// May a way be faster than the best one? Any may, where the trial is not careful.
-    fn is_promising(&self, way: Way, now: TrialClock, length: u64) -> bool {
+    fn is_promising(&self, way: Way, now: TrialClock) -> bool {
         match way {
             _ if !self.is_careful => true,
             Way::Arrange => true,
             Way::Leave => now.is_arranged,
             Way::Follow | Way::Bring => {
                 let moving = link_time(now.elsewhere.saturating_mul(2)).as_secs_f64();
-                self.best().1 * length as f64 >= PROMISE * moving
+                self.step >= PROMISE * moving
             }
         }
     }
@@ -436,8 +459,8 @@ impl WayTrial {
     }
 
     /// The ways that are not the best take turns.
-    fn other(&self, now: TrialClock, length: u64) -> Option<Way> {
-        let is_other = |way: &Way| *way != self.way() && self.is_promising(*way, now, length);
+    fn other(&self, now: TrialClock) -> Option<Way> {
+        let is_other = |way: &Way| *way != self.way() && self.is_promising(*way, now);
         let others: SmallVec<[Way; 3]> = self.ways().iter().copied().filter(is_other).collect();
         (!others.is_empty()).then(|| others[self.trials % others.len()])
     }

@@ -1,5 +1,5 @@
 //! Code: which handles launches name, what they were loaded from, and when handles may come again.
-//! Nothing is noted unless something has subscribed to launches.
+//! Nothing is noted unless something subscribes to launches, or may do so later.
 
 use std::ffi::{c_char, c_uint, c_void};
 
@@ -19,7 +19,7 @@ pub(in crate::hooks) unsafe fn library_get_kernel(
     library: CUlibrary,
     name: *const c_char,
 ) -> Outcome {
-    if !launches::is_observed() {
+    if !CODE.layouts.notes_kernels() {
         return Outcome::Forward;
     }
     // SAFETY: the program's arguments.
@@ -34,7 +34,7 @@ pub(in crate::hooks) unsafe fn library_enumerate_kernels(
     count: c_uint,
     library: CUlibrary,
 ) -> Outcome {
-    if !launches::is_observed() {
+    if !CODE.layouts.notes_kernels() {
         return Outcome::Forward;
     }
     let mut there: c_uint = 0;
