@@ -16,12 +16,10 @@ use std::time::Duration;
 use super::keys::BlockKey;
 use super::residency::{CHUNK, PlacedBlock};
 
-/// A block that comes is used so many times as often as each that leaves for it, and so many times
-/// more: counts of a few uses differ by chance, and equal blocks must not change places for ever.
-const OFTENER: u32 = 2;
+/// A block that comes is used more often than each that leaves for it, by so many uses and so many
+/// standard deviations of their difference: counts of a few uses differ by chance, and equal blocks
+/// must not change places for ever.
 const MORE: u32 = 2;
-
-/// Of many uses a smaller part is no chance: so many standard deviations of their difference.
 const DEVIATIONS: u64 = 2;
 
 /// Exchanges take at most one part in so many of the time, until all that is on the host could have
@@ -78,7 +76,7 @@ impl ExchangeBudget {
 fn is_used_more(hot: u32, cold: u32) -> bool {
     let beyond = u64::from(hot.saturating_sub(cold).saturating_sub(MORE));
     let chance = DEVIATIONS * DEVIATIONS * (u64::from(hot) + u64::from(cold));
-    beyond * beyond >= chance.max(1) || hot >= cold.saturating_mul(OFTENER).saturating_add(MORE)
+    beyond > 0 && beyond * beyond >= chance
 }
 
 /// The exchange that puts the blocks that are used most on the device, beside `room` bytes that are
@@ -164,7 +162,7 @@ mod tests {
             BlockExchange { leave: vec![(1.into(), 8 * CHUNK)], come: vec![(3.into(), 8 * CHUNK)] };
         assert_eq!(exchange(blocks.to_vec(), 0, u64::MAX), expected);
         assert_eq!(exchange(made(&blocks, &expected), 0, u64::MAX), BlockExchange::default());
-        let alike = [block(1, 8, 8, 10), block(2, 8, 0, 12)];
+        let alike = [block(1, 8, 8, 2), block(2, 8, 0, 9)];
         assert_eq!(exchange(alike.to_vec(), 0, u64::MAX), BlockExchange::default(), "chance");
         let room = BlockExchange { come: vec![(2.into(), 8 * CHUNK)], ..BlockExchange::default() };
         assert_eq!(exchange(alike.to_vec(), 8 * CHUNK, u64::MAX), room, "no other leaves for it");
