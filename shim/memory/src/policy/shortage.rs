@@ -25,6 +25,11 @@ const FRUITLESS: u32 = 16;
 /// takes time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
+/// The time for which emptied caches are left alone, at most. It doubles each time that they did not
+/// suffice: what PyTorch gives up it asks for again in the next step, as new memory, which lies
+/// elsewhere and was used by nothing yet.
+const LONGEST_ALONE: Duration = Duration::from_secs(64);
+
 /// The time for which a piece that was mapped after a refusal does.
 const MAPPING: Duration = Duration::from_millis(100);
 
@@ -59,6 +64,8 @@ pub struct TorchAnswers {
     spared: u32,
     /// The cache that PyTorch emptied last for a piece brought no memory.
     fruitless: bool,
+    /// The time for which the cache is left alone now.
+    alone: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +102,7 @@ fn block(request: TorchRequest) -> Option<(CUdevice, usize)> {
 
 impl TorchAnswers {
     /// No request was short yet.
-    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0, fruitless: false };
+    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0, fruitless: false, alone: TOGETHER };
 
     /// The answer to a request for which the device has no room.
     pub fn answer(&mut self, request: TorchRequest, paths: &mut TorchPaths, now: Instant) -> OomAnswer {
@@ -114,13 +121,23 @@ impl TorchAnswers {
                 return OomAnswer::FailOnce;
             }
             AttemptNumber::Second => {
-                let before = self.spilled.filter(|before| is_within(TOGETHER, before.first, now));
+                let before = self.spilled.filter(|before| is_within(self.alone, before.first, now));
+                if refused.is_some() {
+                    self.leave_alone_for_longer(now);
+                }
                 let first = before.map_or(now, |before| before.first);
                 self.spilled = Some(TorchSpill { request, first, last: now });
             }
             AttemptNumber::InDoubt => {}
         }
         OomAnswer::Spill
+    }
+
+    /// An emptied cache did not suffice again.
+    fn leave_alone_for_longer(&mut self, now: Instant) {
+        let is_soon = |spilled: TorchSpill| is_within(self.alone.saturating_mul(4), spilled.last, now);
+        let longer = self.alone.saturating_mul(2).min(LONGEST_ALONE);
+        self.alone = if self.spilled.is_some_and(is_soon) { longer } else { TOGETHER };
     }
 
     fn number_of_block(
@@ -162,7 +179,7 @@ impl TorchAnswers {
             return AttemptNumber::Second;
         }
         let spilled = |time: fn(TorchSpill) -> Instant| {
-            self.spilled.is_some_and(|spilled| is_within(TOGETHER, time(spilled), now))
+            self.spilled.is_some_and(|spilled| is_within(self.alone, time(spilled), now))
         };
         let is_in_doubt = if paths.firsts.contains(&path) {
             // Emptied caches do not bring enough: for a while they are left alone.
@@ -364,6 +381,21 @@ mod tests {
             assert_eq!(pieces.answer(FIRST, start + number * TOGETHER / 5), OomAnswer::Spill);
         }
         assert_eq!(pieces.answer(FIRST, start + TOGETHER), OomAnswer::FailOnce);
+    }
+
+    /// Hazard (latency): in each step PyTorch gives up its cache and makes it again.
+    #[test]
+    fn where_emptied_caches_never_suffice_they_are_left_alone_for_longer_each_time() {
+        let (mut pieces, start) = (Pieces::NEW, Instant::now());
+        let mut emptied = |seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            let is_first = pieces.answer(FIRST, now) == OomAnswer::FailOnce;
+            pieces.answer(SECOND, now);
+            is_first
+        };
+        assert_eq!((0..200).filter(|second| emptied(*second)).count(), 9, "0, 1, 3, 7, 15, 31, 63, 127, 191");
+        let later = 200 + 5 * LONGEST_ALONE.as_secs();
+        assert_eq!((later..later + 20).filter(|second| emptied(*second)).count(), 5, "as at first");
     }
 
     /// Hazard (latency): memory that PyTorch caches, and that nothing uses, is copied to the host.

@@ -54,6 +54,9 @@ const LONGEST_WINDOW: u64 = 1 << 15;
 /// in which memory of the host is made, pass before it is seen to repeat itself.
 const UNTOLD: Duration = Duration::from_secs(8);
 
+/// The same of a careful trial, which goes on with the way of those steps, and then takes a recess.
+const CAREFUL_UNTOLD: Duration = Duration::from_secs(3);
+
 /// A period is believed if it has stayed the same for its own length, up to one part in so many. A
 /// loop within a step passes for a period at times.
 const STEADY_PART: u64 = 16;
@@ -277,7 +280,8 @@ impl WayTrial {
         event - self.looked.event >= LOOK && {
             let (before, now) = (self.phase, clock());
             let period = self.steady(event, period);
-            let may_begin = period.is_some() || now.time >= UNTOLD;
+            let untold = if self.is_careful { CAREFUL_UNTOLD } else { UNTOLD };
+            let may_begin = period.is_some() || now.time >= untold;
             self.note_step(period, now);
             self.look(period.unwrap_or_else(|| window(now)).max(EVENTS), may_begin, now);
             before != self.phase
