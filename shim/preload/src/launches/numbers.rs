@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 /// The largest numbers of a launch are kept, so many of them.
 const MOST: usize = 12;
 
-/// Larger numbers are no sizes: floating-point numbers of ordinary size, halves of addresses,
-/// masks.
-const BOUND: u32 = 1 << 30;
+/// Larger numbers are no sizes: floating-point numbers from a ten-thousand-millionth on, halves of
+/// addresses, masks.
+const BOUND: u32 = 3 << 28;
 
 /// The largest distinct numbers of a launch that may be sizes, in ascending order.
 #[derive(Debug, Default)]

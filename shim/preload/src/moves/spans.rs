@@ -24,6 +24,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use super::sizes::PlausibleSizes;
 use super::tensor_life::TensorLife;
 use super::touched_groups::TouchedGroups;
@@ -84,11 +86,15 @@ impl Spans {
         used: &mut TouchedGroups,
     ) {
         self.begin_launch();
-        let words: BTreeSet<u64> = words.filter(|word| find(*word).is_some()).collect();
+        let words: BTreeSet<u64> = words.filter(|word| !is_pair(*word) && find(*word).is_some()).collect();
         if words.is_empty() {
             return;
         }
-        let sizes = PlausibleSizes::of(by.numbers, NEAR);
+        let is_half =
+            |number: u32| words.iter().any(|word| [*word as u32, (*word >> 32) as u32].contains(&number));
+        let numbers: SmallVec<[u32; 12]> =
+            by.numbers.iter().copied().filter(|number| !is_half(*number)).collect();
+        let sizes = PlausibleSizes::of(&numbers, NEAR);
         for word in &words {
             self.named.entry(*word).or_default();
         }
@@ -170,6 +176,12 @@ impl Spans {
     }
 }
 
+/// Two small numbers side by side look like an address where a program's addresses are low. Few
+/// tensors begin at such ones.
+fn is_pair(word: u64) -> bool {
+    word as u32 >> 16 == 0 || word & ((1 << 30) - 1) == 0
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard (thrashing): pieces that a kernel uses count as unused and leave the device, or all
@@ -179,7 +191,7 @@ mod tests {
     use super::*;
 
     const PIECE: u64 = 19 << 20;
-    const BASE: u64 = 0x7f00_0000_0000;
+    const BASE: u64 = 0x7f00_1230_0000;
 
     /// Ten pieces side by side, and ten behind a gap.
     fn find(address: u64) -> Option<TouchedBlock> {
@@ -273,6 +285,43 @@ mod tests {
         assert_eq!(period(), [3, 6], "the border at 30 is fresh at first");
         assert_eq!(period(), [6, 6]);
         assert_eq!(used_by(&mut spans, 5, &[at(0)], &numbers).len(), 3, "an unknown kernel");
+    }
+
+    /// Hazard (silent degradation): numbers count as uses of tensors that a kernel does not use.
+    #[test]
+    fn two_numbers_in_a_word_are_no_address() {
+        let find = |address: u64| {
+            Some(TouchedBlock { address: address / PIECE * PIECE, bytes: PIECE, id: 1, device: 0 })
+        };
+        let used = |word: u64| {
+            let mut groups = TouchedGroups::default();
+            let by = SizedKernel { kernel: 0, numbers: &[] };
+            Spans::new().add_pieces([word].into_iter(), by, find, &mut groups);
+            groups.iter().count()
+        };
+        assert_eq!([0x4_0000_0006, 0x5_8000_0000, 0x5_8000_0200, 0x5_0001_0000].map(used), [0, 0, 1, 1]);
+    }
+
+    /// Hazard (thrashing): the half of an address passes for a number of elements.
+    #[test]
+    fn halves_of_addresses_are_no_sizes() {
+        const LOW: u64 = BASE;
+        let find = |address: u64| {
+            (LOW..LOW + 16 * PIECE).contains(&address).then(|| {
+                let index = (address - LOW) / PIECE;
+                TouchedBlock { address: LOW + index * PIECE, bytes: PIECE, id: index, device: 0 }
+            })
+        };
+        let mut spans = Spans::new();
+        let mut used = |word: u64, numbers: &[u32]| {
+            let mut groups = TouchedGroups::default();
+            spans.add_pieces([word].into_iter(), SizedKernel { kernel: 0, numbers }, find, &mut groups);
+            groups.iter().flatten().count()
+        };
+        let half = LOW as u32;
+        assert_eq!([used(LOW + u64::from(half), &[]), used(LOW + PIECE, &[])], [1, 4]);
+        assert_eq!(used(LOW, &[half]), 1, "not to the address that lies as far away");
+        assert_eq!(used(LOW, &[half + 512]), 1);
     }
 
     #[test]
