@@ -25,9 +25,11 @@ const FRUITLESS: u32 = 16;
 /// takes time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// The time for which emptied caches are left alone, at most. It doubles each time that they did not
-/// suffice: what PyTorch gives up it asks for again in the next step, as new memory, which lies
+/// The time for which an emptied cache is left alone that did not suffice, and the longest. It grows
+/// each time: what PyTorch gives up it asks for again in the next step, as new memory, which lies
 /// elsewhere and was used by nothing yet.
+const ALONE: Duration = Duration::from_secs(4);
+const LONGER_ALONE: u32 = 4;
 const LONGEST_ALONE: Duration = Duration::from_secs(64);
 
 /// The time for which a piece that was mapped after a refusal does.
@@ -102,7 +104,7 @@ fn block(request: TorchRequest) -> Option<(CUdevice, usize)> {
 
 impl TorchAnswers {
     /// No request was short yet.
-    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0, fruitless: false, alone: TOGETHER };
+    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0, fruitless: false, alone: ALONE };
 
     /// The answer to a request for which the device has no room.
     pub fn answer(&mut self, request: TorchRequest, paths: &mut TorchPaths, now: Instant) -> OomAnswer {
@@ -111,8 +113,11 @@ impl TorchAnswers {
             TorchRequest::Block { frees, .. } => self.number_of_block(request, frees, refused),
             TorchRequest::Piece { path, copies_cache } => {
                 self.fruitless = refused.map_or(self.fruitless, |refused| refused.mapped.is_none());
-                let is_left_alone = !copies_cache || self.fruitless;
-                self.number_of_piece(path, is_left_alone, refused, paths, now)
+                let alone = match copies_cache {
+                    false => Some(self.alone),
+                    true => self.fruitless.then_some(TOGETHER),
+                };
+                self.number_of_piece(path, alone, refused, paths, now)
             }
         };
         match number {
@@ -136,8 +141,8 @@ impl TorchAnswers {
     /// An emptied cache did not suffice again.
     fn leave_alone_for_longer(&mut self, now: Instant) {
         let is_soon = |spilled: TorchSpill| is_within(self.alone.saturating_mul(4), spilled.last, now);
-        let longer = self.alone.saturating_mul(2).min(LONGEST_ALONE);
-        self.alone = if self.spilled.is_some_and(is_soon) { longer } else { TOGETHER };
+        let longer = self.alone.saturating_mul(LONGER_ALONE).min(LONGEST_ALONE);
+        self.alone = if self.spilled.is_some_and(is_soon) { longer } else { ALONE };
     }
 
     fn number_of_block(
@@ -167,7 +172,7 @@ impl TorchAnswers {
     fn number_of_piece(
         &self,
         path: u64,
-        is_left_alone: bool,
+        alone: Option<Duration>,
         refused: Option<TorchRefusal>,
         paths: &mut TorchPaths,
         now: Instant,
@@ -178,15 +183,16 @@ impl TorchAnswers {
             paths.learn_second(path);
             return AttemptNumber::Second;
         }
-        let spilled = |time: fn(TorchSpill) -> Instant| {
-            self.spilled.is_some_and(|spilled| is_within(self.alone, time(spilled), now))
+        let spilled = |span: Duration, time: fn(TorchSpill) -> Instant| {
+            self.spilled.is_some_and(|spilled| is_within(span, time(spilled), now))
         };
         let is_in_doubt = if paths.firsts.contains(&path) {
             // Emptied caches do not bring enough: for a while they are left alone.
-            is_left_alone && spilled(|spilled| spilled.first)
+            alone.is_some_and(|span| spilled(span, |spilled| spilled.first))
         } else {
             let mapped = refused.and_then(|refused| refused.mapped);
-            spilled(|spilled| spilled.last) || mapped.is_some_and(|time| is_within(MAPPING, time, now))
+            spilled(TOGETHER, |spilled| spilled.last)
+                || mapped.is_some_and(|time| is_within(MAPPING, time, now))
         };
         if is_in_doubt || !paths.learn_first(path) { AttemptNumber::InDoubt } else { AttemptNumber::First }
     }
@@ -358,7 +364,11 @@ mod tests {
         for number in 1..100 {
             assert_eq!(pieces.answer(SECOND, start + number * TOGETHER), OomAnswer::Spill);
         }
-        assert_eq!(pieces.answer(FIRST, start + 100 * TOGETHER), OomAnswer::FailOnce, "the next request");
+        assert_eq!(
+            pieces.answer(FIRST, start + 100 * TOGETHER + ALONE),
+            OomAnswer::FailOnce,
+            "the next request"
+        );
     }
 
     /// Hazard: after one emptied cache everything goes to the host.
@@ -378,9 +388,9 @@ mod tests {
         assert_eq!(pieces.answer(FIRST, start), OomAnswer::FailOnce);
         assert_eq!(pieces.answer(SECOND, start), OomAnswer::Spill);
         for number in 0..5 {
-            assert_eq!(pieces.answer(FIRST, start + number * TOGETHER / 5), OomAnswer::Spill);
+            assert_eq!(pieces.answer(FIRST, start + number * ALONE / 5), OomAnswer::Spill);
         }
-        assert_eq!(pieces.answer(FIRST, start + TOGETHER), OomAnswer::FailOnce);
+        assert_eq!(pieces.answer(FIRST, start + ALONE), OomAnswer::FailOnce);
     }
 
     /// Hazard (latency): in each step PyTorch gives up its cache and makes it again.
@@ -393,9 +403,9 @@ mod tests {
             pieces.answer(SECOND, now);
             is_first
         };
-        assert_eq!((0..200).filter(|second| emptied(*second)).count(), 9, "0, 1, 3, 7, 15, 31, 63, 127, 191");
+        assert_eq!((0..200).filter(|second| emptied(*second)).count(), 5, "0, 4, 20, 84, 148");
         let later = 200 + 5 * LONGEST_ALONE.as_secs();
-        assert_eq!((later..later + 20).filter(|second| emptied(*second)).count(), 5, "as at first");
+        assert_eq!((later..later + 20).filter(|second| emptied(*second)).count(), 2, "as at first");
     }
 
     /// Hazard (latency): memory that PyTorch caches, and that nothing uses, is copied to the host.

@@ -157,8 +157,15 @@ impl Predictor {
         let since = self.since;
         let clock = || {
             let (credit, host_waits) = credit();
-            let (elsewhere, is_arranged) = (self.placer.bytes_elsewhere(), self.placer.is_arranged());
-            TrialClock { event, time: since.elapsed(), host_waits, credit, elsewhere, is_arranged }
+            TrialClock {
+                event,
+                time: since.elapsed(),
+                host_waits,
+                credit,
+                elsewhere: self.placer.bytes_elsewhere(),
+                is_arranged: self.placer.is_arranged(),
+                reads_less: self.placer.reads_less(),
+            }
         };
         if self.trial.record(event, period, clock) {
             log::debug!("device {device}: a period has {} events; {}", period.unwrap_or(0), self.trial);

@@ -84,12 +84,12 @@ const TOO_FEW: u64 = 4;
 const PROMISE: f64 = 2.0;
 
 /// Where blocks that changed places have made the program faster than so many times its first steps,
-/// the places before are no trial's first choice.
+/// or are used less from the host, the places before are tried last.
 const GAINED: f64 = 0.8;
 
 /// A recess is so many times as long as the measurement before it, and at most this time.
 const RECESS: u32 = 15;
-const LONGEST_RECESS: Duration = Duration::from_secs(10);
+const LONGEST_RECESS: Duration = Duration::from_secs(60);
 
 /// Periods of the best way before another one is tried again; twice as many after each vain trial.
 const REST: u32 = 4;
@@ -108,6 +108,8 @@ pub(super) struct TrialClock {
     pub(super) elsewhere: u64,
     /// Blocks have changed places since they were allocated.
     pub(super) is_arranged: bool,
+    /// So launches use less from the host, as far as is known.
+    pub(super) reads_less: bool,
 }
 
 /// A way of placing memory.
@@ -433,7 +435,7 @@ impl WayTrial {
     }
 
     fn untried(&self, now: TrialClock) -> Option<Way> {
-        let has_gained = self.is_careful && self.best().1 <= GAINED * self.first;
+        let has_gained = self.is_careful && (now.reads_less || self.best().1 <= GAINED * self.first);
         let is_untried = |way: Way| {
             self.cost(way).is_none() && !(has_gained && way == Way::Leave)
                 || self.is_provisional && way == Way::Bring

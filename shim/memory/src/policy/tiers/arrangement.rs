@@ -72,6 +72,25 @@ impl ExchangeBudget {
     }
 }
 
+/// Bytes that launches used from the host, where blocks lie now and where they were allocated.
+#[derive(Debug, Default)]
+pub(super) struct HostReads {
+    now: u64,
+    at_home: u64,
+}
+
+impl HostReads {
+    #[inline]
+    pub(super) fn add(&mut self, now: u64, at_home: u64) {
+        (self.now, self.at_home) = (self.now.saturating_add(now), self.at_home.saturating_add(at_home));
+    }
+
+    /// Less by a tenth at least.
+    pub(super) fn are_less(&self) -> bool {
+        self.now < self.at_home - self.at_home / 10
+    }
+}
+
 /// Is a block that was used so often to change places with one that was used less?
 fn is_used_more(hot: u32, cold: u32) -> bool {
     let beyond = u64::from(hot.saturating_sub(cold).saturating_sub(MORE));

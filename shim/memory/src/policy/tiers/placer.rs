@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::arrangement::{ExchangeBudget, UsedBlock, back_to, exchange};
+use super::arrangement::{ExchangeBudget, HostReads, UsedBlock, back_to, exchange};
 use super::groups::Groups;
 use super::horizon::Stop;
 use super::keys::{BlockKey, BlockKeys};
@@ -103,6 +103,7 @@ pub struct TierPlacer {
     rest: u64,
     arranges_at: u64,
     exchanges: ExchangeBudget,
+    reads: HostReads,
     /// Blocks have changed places.
     is_arranged: bool,
     /// At the last look none did.
@@ -125,6 +126,7 @@ impl TierPlacer {
             rest: ARRANGED,
             arranges_at: ARRANGED,
             exchanges: ExchangeBudget::default(),
+            reads: HostReads::default(),
             is_arranged: false,
             is_settled: false,
         }
@@ -188,6 +190,13 @@ impl TierPlacer {
         blocks.iter().filter_map(|block| self.residency.get(*block)).map(|placed| placed.elsewhere()).sum()
     }
 
+    /// Bytes of some blocks that would not be on the device if nothing had moved.
+    #[inline]
+    fn away_from_home(&self, blocks: &[BlockKey]) -> u64 {
+        let placed = blocks.iter().filter_map(|block| self.residency.get(*block));
+        placed.map(|placed| placed.bytes.saturating_sub(placed.home)).sum()
+    }
+
     #[inline]
     fn add_uses(&mut self, used: &Used) {
         for group in used.groups() {
@@ -246,6 +255,7 @@ impl TierPlacer {
         self.find(groups, &mut used);
         let elsewhere = self.elsewhere(&used.blocks);
         self.debt = self.debt.saturating_add(elsewhere);
+        self.reads.add(elsewhere, self.away_from_home(&used.blocks));
         self.add_uses(&used);
     }
 
@@ -342,6 +352,7 @@ impl TierPlacer {
             return self.order.age_uses();
         }
         self.exchanges.spend(&exchange);
+        self.reads = HostReads::default();
         self.is_arranged = true;
         Stop::new(&mut self.residency, &mut self.order, moves, now, false).exchange(&exchange);
     }
@@ -349,6 +360,12 @@ impl TierPlacer {
     /// Have blocks changed places?
     pub fn is_arranged(&self) -> bool {
         self.is_arranged
+    }
+
+    /// Do launches use less from the host, as far as is known, than if nothing had moved? Of those
+    /// since the last change of places.
+    pub fn reads_less(&self) -> bool {
+        self.reads.are_less()
     }
 
     /// Did the last look at all blocks find none that are to change places?

@@ -101,6 +101,7 @@ fn a_way_that_moves_memory_is_tried_where_it_promises_a_gain() {
                 credit: ENOUGH,
                 elsewhere,
                 is_arranged,
+                reads_less: false,
             };
             trial.record(event, (event > 2 * PERIOD).then_some(PERIOD), || now);
             has_moved |= trial.way() != Way::Arrange;

@@ -218,6 +218,9 @@ fn blocks_are_arranged_by_their_uses_and_then_stay() {
     let (leave, come) =
         (TierMove::Leave { block: 1, bytes: 32 * MIB }, TierMove::Come { block: 3, bytes: 32 * MIB });
     assert_eq!(moves, [leave, come]);
+    assert!(!placer.reads_less(), "nothing was used since");
+    (0..10).for_each(|number| placer.used([[2 + number % 2]]));
+    assert!(placer.reads_less());
     (0..10_000).for_each(|number| {
         placer.used([[2 + number % 2]]);
         placer.arrange(hour, &mut moves);
