@@ -79,13 +79,19 @@ def allow(cuda, address, size, flags):
     cuda.cuMemSetAccess(u64(address), c.c_size_t(size), c.byref(Access(1, 0, flags)), c.c_size_t(1))
 
 
+def wait(cuda, stream, work):
+    code = cuda.library.cuStreamSynchronize(stream)
+    if code:
+        raise SystemExit(f"{work}: error {code}")
+
+
 def one_round(cuda, kernels, base, size, wrong):
     write, verify = kernels
     words, seed, stream = u64(size // 8), u64(7), c.c_void_p()
     cuda.cuStreamCreate(c.byref(stream), 1)
     allow(cuda, base.value, size, WRITE)
     launch(cuda, write, stream, base, words, seed)
-    cuda.cuStreamSynchronize(stream)
+    wait(cuda, stream, "kernels that write, before any change of access")
     allow(cuda, base.value, size, READ)
     cuda.cuMemsetD32_v2(wrong, 0, c.c_size_t(2))
     for _ in range(500):
@@ -95,12 +101,12 @@ def one_round(cuda, kernels, base, size, wrong):
         allow(cuda, address, CHUNK, WRITE)
     took = time.perf_counter() - begin
     busy = cuda.library.cuStreamQuery(stream) == NOT_READY
-    cuda.cuStreamSynchronize(stream)
+    wait(cuda, stream, "kernels that read beside changes of access")
     count = u64()
     cuda.cuMemcpyDtoH_v2(c.byref(count), wrong, c.c_size_t(8))
     # The chunks can be written.
     launch(cuda, write, stream, base, words, u64(8))
-    cuda.cuStreamSynchronize(stream)
+    wait(cuda, stream, "kernels that write after the changes")
     return took * 1e6 / (size // CHUNK), busy, count.value
 
 

@@ -142,9 +142,10 @@ def enable(
     migrate (on, auto, asked, off; default: off): On: live allocations may migrate between GPU and host memory;
         addresses do not change. Migration runs when an allocation fails, before kernel launches, while the host waits
         for the GPU, and on `wmshim_advise`. Victims follow the previous iteration (overflow.md). Auto, a trial so far:
-        nothing moves until it was measured what that costs the program. Asked: it runs only when `wmctl limit` or
-        `wmctl detach`, or the program itself, asks for it (operations.md). In each case calls that submit work cost
-        some nanoseconds more.
+        after a shortage blocks that are used often change places with others while the host waits for the GPU, and
+        memory moves at launches where that promises a gain. Asked: it runs only when `wmctl limit` or `wmctl detach`,
+        or the program itself, asks for it (operations.md). In each case calls that submit work cost some nanoseconds
+        more.
     kept_copies (auto, on, off; default: auto): With `WMSHIM_MIGRATE`: memory that came back from the host keeps its
         copy there while there is room, and the GPU finds out by fingerprints which of it was written since. Only that
         is copied out again. Auto: while fingerprints take a quarter of the link's time at most (overflow.md).

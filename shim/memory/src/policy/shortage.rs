@@ -25,9 +25,9 @@ const FRUITLESS: u32 = 16;
 /// takes time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// The time for which an emptied cache is left alone that did not suffice, and the longest. It grows
-/// each time: what PyTorch gives up it asks for again in the next step, as new memory, which lies
-/// elsewhere and was used by nothing yet.
+/// The time for which an emptied cache is left alone that did not suffice, and the longest. It
+/// grows each time: what PyTorch gives up it asks for again in the next step, as new memory, which
+/// lies elsewhere and was used by nothing yet.
 const ALONE: Duration = Duration::from_secs(4);
 const LONGER_ALONE: u32 = 4;
 const LONGEST_ALONE: Duration = Duration::from_secs(64);

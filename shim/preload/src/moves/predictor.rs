@@ -195,8 +195,8 @@ impl Predictor {
         self.recess = recess.map(|time| Instant::now() + time);
     }
 
-    /// Where blocks are to lie, once: a trial has begun in which they lie where they were allocated,
-    /// or ended without a gain.
+    /// Where blocks are to lie, once: a trial has begun in which they lie where they were
+    /// allocated, or ended without a gain.
     pub(super) fn take_due_placement(&mut self) -> Option<Placement> {
         self.due.take()
     }

@@ -99,9 +99,9 @@ impl Migrations {
         }
     }
 
-    /// The host has waited, and nothing moves at launches. Blocks change places, if that is tried or
-    /// is the best. For a trial, and after one that gained nothing, they go back to their places
-    /// before.
+    /// The host has waited, and nothing moves at launches. Blocks change places, if that is tried
+    /// or is the best. For a trial, and after one that gained nothing, they go back to their
+    /// places before.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
         let arranges = self.with_predictor(manager, |predictor| predictor.arranges()).flatten();
         if let Some(time) = arranges {

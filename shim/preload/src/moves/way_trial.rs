@@ -17,8 +17,8 @@
 //! Until a way is measured blocks are brought, since that is seldom much slower than another way,
 //! and often many times faster. A *careful* trial arranges them, which costs no wait, and tries a
 //! way that moves memory only where the program is so slow that this promises a gain. A measurement
-//! begins and ends at a wait of the host, where a step of most programs ends. It ends early where it
-//! has become slower than the best way, so a trial costs little more than a period of the best.
+//! begins and ends at a wait of the host, where a step of most programs ends. It ends early where
+//! it has become slower than the best way, so a trial costs little more than a period of the best.
 //! Between two measurements of a way that moves nothing at launches there is a recess, in which
 //! launches are not recorded. Invariant: while the waits of a trial are not earned
 //! ([`super::wait_budget`]), calls wait within their share.
@@ -79,12 +79,12 @@ const PROVEN: u32 = 2 * WAITS;
 /// Periods in which there were fewer: then they gain nothing.
 const TOO_FEW: u64 = 4;
 
-/// A way that moves memory is tried where the best way takes so many times as long as all that is on
-/// the host takes to come, and as much to leave.
+/// A way that moves memory is tried where the best way takes so many times as long as all that is
+/// on the host takes to come, and as much to leave.
 const PROMISE: f64 = 2.0;
 
-/// Where blocks that changed places have made the program faster than so many times its first steps,
-/// or are used less from the host, the places before are tried last.
+/// Where blocks that changed places have made the program faster than so many times its first
+/// steps, or are used less from the host, the places before are tried last.
 const GAINED: f64 = 0.8;
 
 /// A recess is so many times as long as the measurement before it, and at most this time.

@@ -178,9 +178,10 @@ settings! {
         /// On: live allocations may migrate between GPU and host memory; addresses do not change.
         /// Migration runs when an allocation fails, before kernel launches, while the host waits
         /// for the GPU, and on `wmshim_advise`. Victims follow the previous iteration
-        /// ([overflow.md](overflow.md#what-moves)). Auto, a trial so far: nothing moves until it was
-        /// measured what that costs the program. Asked: it runs only when `wmctl limit` or
-        /// `wmctl detach`, or the program itself, asks for it
+        /// ([overflow.md](overflow.md#what-moves)). Auto, a trial so far: after a shortage
+        /// blocks that are used often change places with others while the host waits for the GPU,
+        /// and memory moves at launches where that promises a gain. Asked: it runs only when
+        /// `wmctl limit` or `wmctl detach`, or the program itself, asks for it
         /// ([operations.md](operations.md#at-three-in-the-morning)). In each case calls that submit
         /// work cost some nanoseconds more.
         "WMSHIM_MIGRATE": "on, auto, asked, off", "off"

@@ -87,7 +87,8 @@ proptest! {
     }
 }
 
-/// Hazard (latency): memory moves in a program that reads it over the link as fast as it could move.
+/// Hazard (latency): memory moves in a program that reads it over the link as fast as it could
+/// move.
 #[test]
 fn a_way_that_moves_memory_is_tried_where_it_promises_a_gain() {
     let tries = |elsewhere: u64| {
