@@ -1,0 +1,17 @@
+//! Hazard (silent degradation): what was allocated first has the device, and what is used most is
+//! read from the host in each step. Hazard (thrashing): blocks change places again and again.
+
+use hazards::{Host, Scratch, c, driver, places};
+
+#[test]
+fn what_is_used_most_comes_to_the_device_once_at_the_programs_own_waits() {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let include = c::flag("-I", &places::workspace("shim/preload/include"));
+    let program = c::program(&scratch, "arranged", &[&include, &text(places::shim())]);
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
+    let host = host.args([text(places::workspace("kernels/compiled/diagnostics.ptx"))]);
+    let host = host.env("WMSHIM_MIGRATE", "auto").env("WMSHIM_DEVICE_LIMIT", "256MiB");
+    let outcome = host.env("WMSHIM_HEADROOM", "0").run();
+    assert_eq!(outcome.expect_success().trim(), "64 128", "{}", outcome.stderr);
+}
