@@ -81,7 +81,7 @@ struct TorchRefusal {
 #[derive(Debug, Clone, Copy)]
 struct TorchSpill {
     request: TorchRequest,
-    /// Of pieces that follow each other within [`TOGETHER`] of the first: when the first one and
+    /// Of pieces that follow each other while the cache is left alone: when the first one and
     /// the last one spilled.
     first: Instant,
     last: Instant,
@@ -140,9 +140,9 @@ impl TorchAnswers {
 
     /// An emptied cache did not suffice again.
     fn leave_alone_for_longer(&mut self, now: Instant) {
-        let is_soon = |spilled: TorchSpill| is_within(self.alone.saturating_mul(4), spilled.last, now);
-        let longer = self.alone.saturating_mul(LONGER_ALONE).min(LONGEST_ALONE);
-        self.alone = if self.spilled.is_some_and(is_soon) { longer } else { ALONE };
+        let longer = self.alone.saturating_mul(LONGER_ALONE);
+        let is_soon = self.spilled.is_some_and(|spilled| is_within(longer, spilled.last, now));
+        self.alone = if is_soon { longer.min(LONGEST_ALONE) } else { ALONE };
     }
 
     fn number_of_block(

@@ -206,13 +206,15 @@ impl Predictor {
         self.recess.is_some()
     }
 
-    /// The host has waited so many times. Are launches recorded from now on that were not?
-    pub(super) fn ends_recess(&mut self, host_waits: u64) -> bool {
+    /// The host has waited. Are launches recorded from now on that were not? `host_waits` tells how
+    /// often it has, and is asked only then.
+    pub(super) fn ends_recess(&mut self, host_waits: impl FnOnce() -> u64) -> bool {
         if self.recess.is_none_or(|end| Instant::now() < end) {
             return false;
         }
         self.recess = None;
         let (event, time) = (self.placer.events().0, self.since.elapsed());
+        let host_waits = host_waits();
         self.trial.resume(TrialClock { event, time, host_waits, ..TrialClock::default() });
         true
     }

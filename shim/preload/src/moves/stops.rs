@@ -97,7 +97,7 @@ impl Migrations {
 
     /// Launches are recorded again, if they were not for a time that is over.
     pub(super) fn end_recess(&self, manager: &Manager<Device>) {
-        let host_waits = self.waits.credit().1;
+        let host_waits = || self.waits.credit().1;
         if self.with_predictor(manager, |predictor| predictor.ends_recess(host_waits)) == Some(true) {
             launches::subscribe(Subscriber::Predictor);
         }
