@@ -13,6 +13,7 @@ pub mod elf;
 pub mod host;
 pub mod limited;
 pub mod matrix;
+pub mod pace;
 pub mod paused;
 pub mod places;
 pub mod podman;

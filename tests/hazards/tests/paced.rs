@@ -5,6 +5,7 @@
 //! 5 ms for a signal) by as much as a busy machine may keep a thread waiting; those on most calls
 //! are not.
 
+use hazards::pace::bounded;
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
 fn paced(arguments: &[&str], migrate: &str, limit: &str) -> Outcome {
@@ -49,67 +50,77 @@ const CALLS: [&str; 3] = ["launch", "allocation", "async"];
 /// The kernel is not known to wait for the thread: calls wait as long as for any other work.
 #[test]
 fn a_thread_for_which_a_kernel_waits_is_not_held_up_for_longer_than_a_wait() {
-    for call in CALLS {
-        let (slowest, expired) = slowest_of_rounds("kernel", call);
-        assert_eq!(expired, 0, "{call}: {slowest:?}");
-        assert!(slowest[4] < 25_000 && slowest[7] < 200_000, "{call}: {slowest:?}");
-    }
+    bounded(|| {
+        for call in CALLS {
+            let (slowest, expired) = slowest_of_rounds("kernel", call);
+            assert_eq!(expired, 0, "{call}: {slowest:?}");
+            assert!(slowest[4] < 25_000 && slowest[7] < 200_000, "{call}: {slowest:?}");
+        }
+    });
 }
 
 /// Of a word and of a host function it is known.
 #[test]
 fn while_the_host_holds_a_stream_no_call_waits() {
-    for how in ["word", "function"] {
-        for call in CALLS {
-            let (slowest, expired) = slowest_of_rounds(how, call);
-            assert_eq!(expired, 0, "{how}, {call}: {slowest:?}");
-            assert!(slowest[4] < 10_000 && slowest[7] < 200_000, "{how}, {call}: {slowest:?}");
+    bounded(|| {
+        for how in ["word", "function"] {
+            for call in CALLS {
+                let (slowest, expired) = slowest_of_rounds(how, call);
+                assert_eq!(expired, 0, "{how}, {call}: {slowest:?}");
+                assert!(slowest[4] < 10_000 && slowest[7] < 200_000, "{how}, {call}: {slowest:?}");
+            }
         }
-    }
+    });
 }
 
 /// Of some runs one has to be below the bounds. Waits take 20 ms each and have a share of some per
 /// cent of the time, so about one request of a hundred waits.
 #[test]
 fn requests_beside_long_kernels_are_served_meanwhile() {
-    let run = || {
-        let [count, median, percentile, slowest] = numbers(&paced(&["background"], "on", "256MiB"))[..]
-        else {
-            panic!("four numbers")
+    bounded(|| {
+        let run = || {
+            let [count, median, percentile, slowest] = numbers(&paced(&["background"], "on", "256MiB"))[..]
+            else {
+                panic!("four numbers")
+            };
+            assert!(count > 500 && median < 10_000, "{count} requests, {median} us");
+            assert!(slowest < 200_000, "{slowest} us");
+            percentile
         };
-        assert!(count > 500 && median < 10_000, "{count} requests, {median} us");
-        assert!(slowest < 200_000, "{slowest} us");
-        percentile
-    };
-    let percentile = (0..4).map(|_| run()).find(|percentile| *percentile < 20_000).unwrap_or_else(run);
-    assert!(percentile < 20_000, "{percentile} us");
+        let percentile = (0..4).map(|_| run()).find(|percentile| *percentile < 20_000).unwrap_or_else(run);
+        assert!(percentile < 20_000, "{percentile} us");
+    });
 }
 
 /// Hazard (latency): while another thread's call is inside for long, the gate is closed again and
 /// again, for 2 ms each time, and each launch tries that for as long as a wait may take.
 #[test]
 fn launches_beside_a_call_that_is_inside_for_long_are_made_meanwhile() {
-    let variables =
-        [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "192MiB"), ("SIMCUDA_HOST_MAKING", "200MB/s")];
-    let [count, percentile, slowest, on_host] = numbers(&paced_with(&["inside"], &variables))[..] else {
-        panic!("four numbers")
-    };
-    assert!(on_host >= 192, "{on_host} MiB: all fits");
-    assert!(
-        count > 500 && percentile < 10_000 && slowest < 200_000,
-        "{count}, {percentile} us, {slowest} us"
-    );
+    bounded(|| {
+        let variables =
+            [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "192MiB"), ("SIMCUDA_HOST_MAKING", "200MB/s")];
+        let [count, percentile, slowest, on_host] = numbers(&paced_with(&["inside"], &variables))[..] else {
+            panic!("four numbers")
+        };
+        assert!(on_host >= 192, "{on_host} MiB: all fits");
+        assert!(
+            count > 500 && percentile < 10_000 && slowest < 200_000,
+            "{count}, {percentile} us, {slowest} us"
+        );
+    });
 }
 
 /// Hazard (latency): the mover closes the gate again before the waiting thread is awake.
 #[test]
 fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
-    for (kept, outcome) in with_kept_copies("starve") {
-        let mut slowest = numbers(&outcome);
-        assert!(slowest.pop() >= Some(400), "MiB moved");
-        slowest.sort_unstable();
-        assert!(slowest[0] < 20_000 && slowest[2] < 60_000, "{kept}: {slowest:?} us");
-    }
+    bounded(|| {
+        for (kept, outcome) in with_kept_copies("starve") {
+            let mut slowest = numbers(&outcome);
+            assert!(slowest.pop() >= Some(400), "MiB moved");
+            slowest.sort_unstable();
+            assert!(slowest[0] < 20_000 && slowest[2] < 60_000, "{kept}: {slowest:?} us");
+        }
+    });
 }
 
 /// The first number of a mode that moves memory a few times; of some runs the first that is below
@@ -131,46 +142,56 @@ fn while_memory_is_made(mode: &str) -> u64 {
 /// Hazard (latency): a thread waits at the gate until memory of the host is made.
 #[test]
 fn no_thread_waits_at_the_gate_for_memory_to_be_made() {
-    let slowest = while_memory_is_made("starve");
-    assert!(slowest < 25_000, "{slowest} us");
+    bounded(|| {
+        let slowest = while_memory_is_made("starve");
+        assert!(slowest < 25_000, "{slowest} us");
+    });
 }
 
 /// Hazard (latency): a signal waits for the same.
 #[test]
 fn no_signal_waits_for_memory_to_be_made() {
-    let gap = while_memory_is_made("ticks");
-    assert!(gap > 0 && gap < 25_000, "{gap} us between ticks of 10 ms");
+    bounded(|| {
+        let gap = while_memory_is_made("ticks");
+        assert!(gap > 0 && gap < 25_000, "{gap} us between ticks of 10 ms");
+    });
 }
 
 #[test]
 fn a_host_wait_costs_the_same_while_another_stream_is_busy() {
-    let median = |migrate| numbers(&paced(&["waits"], migrate, "256MiB"))[0];
-    let [off, on] = ["off", "on"].map(median);
-    assert!(on < 400 || on < 4 * off, "{on} us with moves, {off} without");
+    bounded(|| {
+        let median = |migrate| numbers(&paced(&["waits"], migrate, "256MiB"))[0];
+        let [off, on] = ["off", "on"].map(median);
+        assert!(on < 400 || on < 4 * off, "{on} us with moves, {off} without");
+    });
 }
 
 /// The making of memory of the host is a call of the driver, and the first moves need it.
 #[test]
 fn signals_are_taken_while_memory_moves() {
-    for (kept, outcome) in with_kept_copies("ticks") {
-        let mut gaps = numbers(&outcome);
-        assert!(gaps.pop() >= Some(400), "MiB moved");
-        // 0: the allocation took less than two ticks.
-        gaps.retain(|gap| *gap > 0);
-        gaps.sort_unstable();
-        let [shortest, median] = [0, gaps.len() / 2].map(|at| gaps.get(at).copied().unwrap_or(0));
-        assert!(shortest < 20_000 && median < 40_000, "{kept}: {gaps:?} us between ticks of 10 ms");
-    }
+    bounded(|| {
+        for (kept, outcome) in with_kept_copies("ticks") {
+            let mut gaps = numbers(&outcome);
+            assert!(gaps.pop() >= Some(400), "MiB moved");
+            // 0: the allocation took less than two ticks.
+            gaps.retain(|gap| *gap > 0);
+            gaps.sort_unstable();
+            let [shortest, median] = [0, gaps.len() / 2].map(|at| gaps.get(at).copied().unwrap_or(0));
+            assert!(shortest < 20_000 && median < 40_000, "{kept}: {gaps:?} us between ticks of 10 ms");
+        }
+    });
 }
 
 /// Hazard (latency): room is waited for that cannot suffice.
 #[test]
 fn a_call_that_cannot_succeed_fails_at_once() {
-    let times = [(); 3].map(|()| match numbers(&paced(&["oversize"], "on", "256MiB"))[..] {
-        [2, time] => time,
-        ref other => panic!("{other:?}"),
+    bounded(|| {
+        let times = [(); 3].map(|()| match numbers(&paced(&["oversize"], "on", "256MiB"))[..] {
+            [2, time] => time,
+            ref other => panic!("{other:?}"),
+        });
+        assert!(times.iter().min() < Some(&20_000), "{times:?} us");
     });
-    assert!(times.iter().min() < Some(&20_000), "{times:?} us");
 }
 
 /// Work of the thread beside other work of it: at most 1.2 times as much.
