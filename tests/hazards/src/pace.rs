@@ -1,6 +1,8 @@
-//! The pace of the machine. A bound of milliseconds on one call says something about the library
-//! only where the machine itself keeps pace: a virtual machine whose pages take several times as
-//! long, or whose threads wait for a processor, breaks each such bound.
+//! Hazard (wrong report): a slow machine counts as a slow library, or each machine counts as slow.
+//!
+//! A bound of milliseconds on one call says something about the library only where the machine
+//! itself keeps pace: a virtual machine whose pages take several times as long, or whose threads
+//! wait for a processor, breaks each such bound.
 
 use std::panic::{UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -83,7 +85,6 @@ fn keeps_pace(mut samples: Vec<Duration>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a test of time that cannot fail, since each machine counts as slow.
     use super::{LONGEST, Watch, keeps_pace};
 
     #[test]
