@@ -73,3 +73,33 @@ fn memory_that_lies_idle_elsewhere_in_the_process_is_taken_before_any_is_made() 
         manager.audit().expect("the books balance");
     }
 }
+
+/// Hazard (latency): each block that leaves waits for a call of the GPU of its own, which says that
+/// nothing was written.
+#[test]
+fn one_call_tells_of_many_blocks_what_was_written() {
+    const BLOCKS: u64 = 64;
+    let settings = ManagerSettings { overflow: vec![Tier::Host], headroom: 0, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(256 * MIB, 512 * MIB), settings);
+    let block = |_| {
+        let address = manager.allocate(2 * MIB as usize, Order::Stream(StreamId(0))).expect("there is room");
+        address..address + 2 * MIB
+    };
+    let blocks: Vec<_> = (0..BLOCKS).map(block).collect();
+    let move_all = |to| {
+        let order = |range: &std::ops::Range<u64>| {
+            RangeMove::new(MoveOrder { range: range.clone(), to, alone: false, discards: false }, u64::MAX)
+        };
+        let mut ranges: Vec<RangeMove> = blocks.iter().map(order).collect();
+        let before = manager.gpu().calls("fingerprints");
+        manager.swap(&mut ranges, || false).expect("nothing is in the way");
+        assert!(ranges.iter().all(RangeMove::is_over));
+        manager.gpu().calls("fingerprints") - before
+    };
+    assert_eq!(move_all(Tier::Host), 0, "the host has no copies");
+    let noted = move_all(Tier::Device);
+    let taken = move_all(Tier::Host);
+    assert!(noted + taken < BLOCKS / 2, "{noted} calls at the way back, {taken} at the next way out");
+    assert_eq!(manager.usage().moves.clean_bytes, BLOCKS * 2 * MIB);
+    manager.audit().expect("the books balance");
+}

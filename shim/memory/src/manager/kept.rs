@@ -45,18 +45,28 @@ impl<G: Gpu> Manager<G> {
         kept.iter().any(|(number, _)| !taken.contains_key(number))
     }
 
-    /// Takes the fingerprints of the first handles of a range that have kept copies, up to `most`
-    /// bytes of them, until it `ends`.
+    /// Takes the fingerprints of the next handles that have kept copies, until it `ends`. They lie
+    /// in ranges, in each of which so many bytes may be begun. Of ranges behind the first one there
+    /// are as many as were taken before: those may not move any more.
     pub(super) fn take_fingerprints(
         &self,
-        range: &Range<u64>,
-        most: u64,
+        ranges: impl Iterator<Item = (Range<u64>, u64)>,
         taken: &mut TakenFingerprints,
         ends: impl Fn() -> bool,
     ) {
+        let ahead: u64 = taken.values().map(|prints| prints.len() as u64 * FINGERPRINTED_BYTES).sum();
         let listed = |state: &State| {
-            let mut kept = state.holdings.ledger.kept_copies_in(range, most.min(batch(state)));
-            kept.retain(|(number, _)| !taken.contains_key(number));
+            let (mut kept, mut bytes) = (Vec::new(), 0);
+            let limits = std::iter::once(batch(state)).chain(std::iter::repeat(ahead.min(batch(state))));
+            for ((range, most), limit) in ranges.zip(limits) {
+                if bytes >= limit {
+                    break;
+                }
+                let mut more = state.holdings.ledger.kept_copies_in(&range, most.min(limit - bytes));
+                more.retain(|(number, _)| !taken.contains_key(number));
+                bytes += more.iter().map(|(_, at)| at.end - at.start).sum::<u64>();
+                kept.append(&mut more);
+            }
             kept
         };
         let prints = self.fingerprints_of(listed, ends);

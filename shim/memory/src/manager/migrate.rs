@@ -70,7 +70,8 @@ impl<G: Gpu> Manager<G> {
         let moved = self.settle().and_then(|()| {
             let mut taken = TakenFingerprints::new();
             if to != Tier::Device {
-                self.take_fingerprints(&order.range, u64::MAX, &mut taken, || false);
+                let whole = std::iter::once((order.range.clone(), u64::MAX));
+                self.take_fingerprints(whole, &mut taken, || false);
             }
             let started = self.begin_move(address, &order, 0, &taken, SpareSource::Made)?;
             self.finish_move(started, Instant::now() + PATIENCE)

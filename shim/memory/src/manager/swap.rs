@@ -202,7 +202,7 @@ impl<G: Gpu> Manager<G> {
         within: (&mut TakenFingerprints, &SwapEnds<'_>),
     ) {
         let index = lane.at;
-        let Some(range) = ranges.get_mut(index) else {
+        let Some([range, later @ ..]) = ranges.get_mut(index..) else {
             lane.goes_on = false;
             return;
         };
@@ -210,7 +210,7 @@ impl<G: Gpu> Manager<G> {
             lane.at += 1;
             return;
         }
-        match self.begin_next(range, started.len(), within) {
+        match self.begin_next((range, later), started.len(), within) {
             NextMove::Begun(one) => {
                 lane.under_way += 1;
                 lane.is_relieved = false;
@@ -222,10 +222,11 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Begins the next move of a range. `own` moves of the caller's are under way.
+    /// Begins the next move of a range, with others behind it. `own` moves of the caller's are under
+    /// way.
     fn begin_next(
         &self,
-        range: &mut RangeMove,
+        (range, later): (&mut RangeMove, &[RangeMove]),
         own: usize,
         (taken, within): (&mut TakenFingerprints, &SwapEnds<'_>),
     ) -> NextMove {
@@ -242,8 +243,10 @@ impl<G: Gpu> Manager<G> {
                 continue;
             }
             if order.to == Tier::Host && self.lacks_fingerprints(address, taken) {
-                let (rest, most) = (address..order.range.end, most.saturating_sub(*begun));
-                self.take_fingerprints(&rest, most, taken, within.is_over);
+                let rest = (address..order.range.end, most.saturating_sub(*begun));
+                let leaves = |range: &&RangeMove| range.order.to == Tier::Host && !range.is_over();
+                let behind = later.iter().filter(leaves).map(RangeMove::rest);
+                self.take_fingerprints(std::iter::once(rest).chain(behind), taken, within.is_over);
             }
             match self.begin_move(address, order, own, taken, within.source) {
                 Ok(started) => {

@@ -61,6 +61,11 @@ impl RangeMove {
         Self { from: Some(tier), ..self }
     }
 
+    /// What is left of it, and how much of that may be begun, in bytes.
+    pub(crate) fn rest(&self) -> (Range<u64>, u64) {
+        (self.moved.next..self.order.range.end, self.most.saturating_sub(self.begun))
+    }
+
     /// Is there nothing more to begin?
     pub fn is_over(&self) -> bool {
         self.moved.next >= self.order.range.end || self.begun >= self.most
