@@ -7,7 +7,7 @@ mod support;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{Gpu, Handle, StreamId, Tier};
-use wm_memory::{FreeError, Manager, ManagerSettings, MoveRefusal, Order};
+use wm_memory::{FreeError, Manager, ManagerSettings, MoveOrder, MoveRefusal, Order, RangeMove};
 
 const S: Order = Order::Stream(StreamId(0));
 /// Where there is no block, a piece moves alone.
@@ -101,6 +101,18 @@ fn memory_that_was_mapped_elsewhere_is_unmapped_there_before_a_piece_gets_it() {
     // The program releases it, and no mapping of ours keeps it alive.
     world.run(&Step::DropPiece { index: 0 });
     assert_eq!(world.manager.usage().pieces.held.total(), 0);
+    world.end();
+}
+
+/// Hazard (wrong result): the program has its memory again, and nothing is mapped there.
+#[test]
+fn a_piece_that_a_pause_left_unmapped_is_mapped_before_it_is_the_programs() {
+    let (mut world, address) = world();
+    let order = MoveOrder { unmaps: true, ..MoveOrder::new(address..address + 8 * MIB, Tier::Host) };
+    world.manager.swap(&mut [RangeMove::new(order, u64::MAX)], || false).expect("nothing is in the way");
+    assert!(!world.manager.gpu().is_mapped(address, 8 * MIB));
+    world.disown(0, None);
+    world.check();
     world.end();
 }
 

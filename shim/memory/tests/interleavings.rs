@@ -318,7 +318,7 @@ fn memory_moves_beside_threads_that_change_everything_else() {
             for to in [Tier::Host, Tier::Device] {
                 let _ = shared.manager.move_handle(address, to);
                 let range = address..address + 20 * MIB;
-                let order = MoveOrder { range, to, alone: false, discards: false };
+                let order = MoveOrder::new(range, to);
                 let _ = shared.manager.move_range(&order, Duration::from_secs(60));
             }
         };
@@ -352,7 +352,7 @@ fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
         let address = shared.manager.allocate(20 * MB, stream(1)).expect("there is room");
         let relocate = move |shared: &Shared| {
             let range = address..address + 20 * MIB;
-            let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+            let order = MoveOrder::new(range, Tier::Host);
             let (mut ranges, mut source) = ([RangeMove::new(order, u64::MAX)], SpareSource::Idle);
             for _ in 0..3 {
                 let lacks = shared.manager.swap_within(&mut ranges, source, || false, || false);

@@ -28,7 +28,7 @@ fn take(manager: &Manager<Model>, bytes: u64) -> u64 {
 /// Moves a block to the host, as far as it goes.
 fn evict(manager: &Manager<Model>, address: u64, bytes: u64) {
     let range = address..address + bytes;
-    let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+    let order = MoveOrder::new(range, Tier::Host);
     manager.move_range(&order, Duration::from_secs(1)).expect("no work is in flight");
 }
 

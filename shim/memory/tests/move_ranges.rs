@@ -63,7 +63,7 @@ fn settings() -> ManagerSettings {
 }
 
 fn order(block: &Filled, to: Tier) -> MoveOrder {
-    MoveOrder { range: block.address..block.address + block.bytes, to, alone: false, discards: false }
+    MoveOrder::new(block.address..block.address + block.bytes, to)
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn a_block_begins_where_it_is_asked_for() {
     assert_eq!(tiers(device).device, 40 * MIB);
     assert!(ask(40, FirstTier::Device).is_err(), "the host is no substitute");
     assert!(ask(40, FirstTier::Anywhere).is_ok(), "but for who does not mind");
-    let away = MoveOrder { range: device..device + 1, to: Tier::Host, alone: false, discards: false };
+    let away = MoveOrder::new(device..device + 1, Tier::Host);
     assert_eq!(scene.go(&away).refusal, Some(MoveRefusal::Pinned));
     scene.0.free(again, Order::Device).expect("a live block");
     scene.0.audit().expect("the books balance");
@@ -464,12 +464,7 @@ fn a_block_begins_where_it_is_asked_for() {
 fn a_neighbours_idle_memory_is_no_spare() {
     let scene = Scene::new(64, ManagerSettings { keep_idle: 64 * MIB, ..settings() });
     let whole = scene.filled(16, 1);
-    let half = |block: u64| MoveOrder {
-        range: block..block + 8 * MIB,
-        to: Tier::Host,
-        alone: false,
-        discards: false,
-    };
+    let half = |block: u64| MoveOrder::new(block..block + 8 * MIB, Tier::Host);
     scene.go(&half(whole.address));
     scene.0.free(whole.address, Order::Device).expect("a live block");
     let rest = scene.filled(8, 100);

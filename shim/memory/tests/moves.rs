@@ -303,7 +303,7 @@ fn fingerprints_of_many_handles_are_taken_at_once() {
     let prints = || world.manager.gpu().calls("fingerprints");
     let mut calls = Vec::new();
     for to in [Tier::Host, Tier::Device, Tier::Host] {
-        let order = MoveOrder { range: block..block + 64 * MIB, to, alone: false, discards: false };
+        let order = MoveOrder::new(block..block + 64 * MIB, to);
         let before = prints();
         let moved = world.manager.move_range(&order, Duration::from_secs(60)).expect("moves");
         assert!(moved.count > 1 && moved.bytes == 64 * MIB, "{moved:?}");

@@ -441,7 +441,7 @@ fn an_extent_that_lies_on_the_host_is_not_used_again_while_the_device_is_idle() 
     let manager = Manager::new(Model::new(128 * MIB, 256 * MIB), settings);
     let block = take(&manager, 128 * MB, S);
     manager.gpu().drain_all();
-    let order = MoveOrder { range: block..block + 128 * MIB, to: Tier::Host, alone: false, discards: false };
+    let order = MoveOrder::new(block..block + 128 * MIB, Tier::Host);
     let moved = manager.move_range(&order, Duration::from_secs(60)).expect("nothing is in the way");
     assert_eq!(moved.bytes, 128 * MIB);
     manager.free(block, S).expect("live");

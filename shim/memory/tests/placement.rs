@@ -195,7 +195,7 @@ impl Program {
         let blocks = self.all();
         let block = blocks.iter().find(|block| block.id == id).expect("the policy moves what lives");
         let range = block.address..block.address + block.bytes;
-        RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, bytes)
+        RangeMove::new(MoveOrder::new(range, to), bytes)
     }
 
     fn look(&mut self) {

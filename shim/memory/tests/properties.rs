@@ -98,6 +98,8 @@ fn moving(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value 
             .prop_map(|(index, part, to, settle, fail)| Step::Move { index, part, to, settle, fail }),
         6 => (any::<[usize; 2]>(), any::<[u8; 2]>(), prop::bool::weighted(0.8), fail())
             .prop_map(|(indices, parts, settle, fail)| Step::Exchange { indices, parts, settle, fail }),
+        3 => (prop::collection::vec(any::<usize>(), 0..4), any::<u8>(), prop::bool::weighted(0.8), [fail(), fail(), fail()])
+            .prop_map(|(frees, comes, settle, fails)| Step::Pause { frees, comes, settle, fails }),
         1 => any::<bool>().prop_map(Step::SlowCopies),
     ]
 }

@@ -81,11 +81,11 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
             manager.pin_to_device(*block);
         }
     }
+    let to = if advice == Advice::Cold { Tier::Host } else { Tier::Device };
     let order = MoveOrder {
-        range,
-        to: if advice == Advice::Cold { Tier::Host } else { Tier::Device },
         alone: advice == Advice::Cold,
         discards: advice == Advice::Discard,
+        ..MoveOrder::new(range, to)
     };
     match PROCESS.moves.advised(manager, &order) {
         None => Ok(()),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::thread::{KernelThread, Uncancelled};
+use wm_memory::MoveRefusal;
 use wm_schema as schema;
 
 use crate::gate::GATE;
@@ -52,7 +53,7 @@ extern "C" fn wmshim_resume() -> CUresult {
     safely(|| {
         Pauses::resume(PROCESS.paused_parts())?;
         match PROCESS.pauses.wait() {
-            Err(unread @ PauseError::Unread(_)) => Err(unread),
+            Err(why @ (PauseError::Unread(_) | PauseError::Unmapped(_))) => Err(why),
             // Why an earlier pause failed is not the answer.
             _ => Ok(()),
         }
@@ -129,6 +130,8 @@ fn code(error: PauseError) -> CUresult {
         PauseError::Exiting => CUresult::DEINITIALIZED,
         PauseError::Files(FileFailure::Full) => CUresult::OUT_OF_MEMORY,
         PauseError::Files(FileFailure::System(_)) | PauseError::Unread(_) => CUresult::OPERATING_SYSTEM,
+        PauseError::Unmapped(MoveRefusal::Driver(code)) => code,
+        PauseError::Unmapped(_) => CUresult::NOT_READY,
         PauseError::Files(FileFailure::Copy(code)) => code,
         PauseError::Files(FileFailure::Exiting) => CUresult::DEINITIALIZED,
         PauseError::NoRoom => CUresult::NOT_READY,

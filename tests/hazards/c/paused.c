@@ -19,7 +19,8 @@
  *   own          pauses, and fills all in the same thread: the answer of the pause
  *   ask MIB      another thread allocates a block; "join" waits for it
  *   fork         answers of pause, resume and a copy in a forked child, as a line
- *   exit         ends, with a copy in an exit handler */
+ *   exit         ends, with a copy in an exit handler
+ *   joined       an exit handler waits for the other thread instead */
 
 #include <pthread.h>
 #include <string.h>
@@ -360,12 +361,17 @@ static void fork_child(void)
     wait(NULL);
 }
 
-/* Whatever the answer: the process is not held up. */
+static int exit_joins;
+
+/* Whatever the answer: the process is not held up. What is copied is right. */
 static void copy_at_exit(void)
 {
-    char word[4];
-    if (count)
-        (void)cuMemcpyDtoH_v2(word, blocks[0].address, sizeof word);
+    unsigned word = 0;
+    if (exit_joins)
+        pthread_join(toucher, NULL);
+    else if (count && cuMemcpyDtoH_v2(&word, blocks[0].address, sizeof word) == CUDA_SUCCESS && !toucher
+             && word != blocks[0].word)
+        _exit(84);
 }
 
 /* A child that stays until it is killed. */
@@ -422,6 +428,8 @@ static int obey(const char *word, unsigned number)
         return own();
     if (!strcmp(word, "child"))
         return fork_lasting_child();
+    if (!strcmp(word, "joined"))
+        return exit_joins = 1;
     if (!strcmp(word, "exit"))
         exit(0);
     return -1;

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hazards::paused::{PATIENCE, Served, paused};
 use hazards::{Outcome, Scratch};
@@ -316,6 +316,27 @@ fn a_paused_process_exits_and_its_children_do_not_wait() {
     while program.ask("pause_state")["pause"]["is_awaited"] != true {}
     // The thread that waits does not run into the driver's end.
     program.end();
+}
+
+/// Hazard (deadlock): an exit handler waits for a thread that waits for the resume. Hazard (wrong
+/// result): a call in one reads memory that is mapped nowhere.
+#[test]
+fn an_exit_brings_back_what_an_exit_handler_needs() {
+    for joins in [false, true] {
+        let scratch = Scratch::new();
+        let mut program = Served::start(&scratch, &[ON]);
+        program.say("block 16");
+        program.say("piece");
+        assert_eq!(program.request("pause")["pause"]["state"], "paused");
+        if joins {
+            program.say("ask 8");
+            while program.ask("pause_state")["pause"]["is_awaited"] != true {}
+            program.say("joined");
+        }
+        let begin = Instant::now();
+        program.end();
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    }
 }
 
 /// Hazard: a client that is killed, or many that ask at once, leave the process in between.

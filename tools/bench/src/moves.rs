@@ -172,7 +172,7 @@ impl MovedBlock {
         self.fill()?;
         self.gpu.drain()?;
         let range = self.address..self.address + self.bytes;
-        let mut order = MoveOrder { range, to, alone: false, discards: false };
+        let mut order = MoveOrder::new(range, to);
         let (start, mut moves, mut bytes) = (Instant::now(), 0, 0);
         while order.range.start < order.range.end {
             match self.gpu.manager.move_range(&order, PATIENCE) {
@@ -198,7 +198,7 @@ impl MovedBlock {
         let end = self.address + self.bytes;
         // A handle may lie across the middle.
         let ways = [(half..end, Tier::Host), (self.address..half, Tier::Device)];
-        let order = |(range, to)| MoveOrder { range, to, alone: false, discards: false };
+        let order = |(range, to)| MoveOrder::new(range, to);
         let mut ranges = ways.map(|way| RangeMove::new(order(way), u64::MAX));
         let start = Instant::now();
         while !ranges.iter().all(RangeMove::is_over) {

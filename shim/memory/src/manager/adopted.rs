@@ -41,6 +41,11 @@ impl<G: Gpu> Manager<G> {
         for tries in 0.. {
             // Fingerprints read the memory where it is mapped, behind a pin as moves have one.
             let mut state = self.wait_until(|state| !state.under_way.is_pinned());
+            if state.is_unmapped(address) && tries < WAITS {
+                drop(state);
+                let _mapped = self.map_unmapped();
+                continue;
+            }
             if let Some(orphan) = state.adopted.take_orphan(address) {
                 return Some(orphan);
             }

@@ -66,7 +66,7 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// Why the memory stays.
     pub fn move_handle(&self, address: u64, to: Tier) -> Result<Moved, MoveRefusal> {
-        let order = MoveOrder { range: address..address + 1, to, alone: false, discards: false };
+        let order = MoveOrder::new(address..address + 1, to);
         let moved = self.settle().and_then(|()| {
             let mut taken = TakenFingerprints::new();
             if to != Tier::Device {
@@ -201,9 +201,13 @@ impl<G: Gpu> Manager<G> {
     /// Makes the spare of a draft, or maps it, and starts to fill it.
     pub(super) fn start(&self, mut swap: Swap) -> Result<StartedMove, MoveRefusal> {
         // A mapping that stays there does no harm: it is unmapped when memory is next given back.
-        let failed = self.dismantle(&swap.unmap_first);
-        if !failed.is_empty() {
-            self.lock().quarantine(failed);
+        // Reservations go then, behind mappings that were left in them before.
+        let is_unmapping = |step: &Undo| matches!(step, Undo::Unmap { .. });
+        let (unmaps, rest): (Vec<_>, Vec<_>) = swap.unmap_first.drain(..).partition(is_unmapping);
+        let mut later = self.dismantle(&unmaps);
+        later.extend(rest);
+        if !later.is_empty() {
+            self.lock().quarantine(later);
         }
         match swap.staged().map_or_else(|| self.build(&swap.scratch()), Ok) {
             Ok(built) => {
@@ -268,8 +272,9 @@ impl<G: Gpu> Manager<G> {
         let (places, bytes) = (swap.handle.places(), swap.handle.bytes());
         let full = own_access(&swap.handle);
         let access = if swap.handle.foreign { MappedAccess::Reading } else { full };
-        let old = (!swap.handle.away).then_some(Mappable { handle: swap.handle.raw, access });
-        let new = Some(Mappable { handle: spare, access: full });
+        let [old, new] = swap.mapped(spare);
+        let old = old.map(|handle| Mappable { handle, access });
+        let new = new.map(|handle| Mappable { handle, access: full });
         match self.remap(&Remap { places: &places, bytes, old, new }) {
             Ok(()) => Ok(self.finish(&swap, built)),
             Err(RemapFailure::Undone(code)) => self.undo(&swap, &built, code.into()),
@@ -287,7 +292,7 @@ impl<G: Gpu> Manager<G> {
         let way = swap.way();
         for part in &swap.parts {
             let target = scratch + (part.start - swap.handle.range.start);
-            match self.gpu.copy(way, target, part.start, (part.end - part.start) as usize) {
+            match self.gpu.copy(way, target, swap.source(part.start), (part.end - part.start) as usize) {
                 Ok(event) => events.push(event),
                 Err(code) => return (events, Err(code.into())),
             }

@@ -27,6 +27,7 @@ mod spares;
 mod swap;
 mod take_back;
 mod unified;
+mod unmapped;
 mod verify;
 mod waiters;
 

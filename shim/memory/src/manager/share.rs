@@ -263,7 +263,7 @@ impl<G: Gpu> Manager<G> {
         let within = [Tier::Device].iter().chain(others).map(|tier| (*tier, false));
         for (to, beyond_limit) in within.chain(last) {
             let part = chunk.start.max(range.start)..chunk.end.min(range.end);
-            let order = MoveOrder { range: part, to, alone: false, discards };
+            let order = MoveOrder { discards, ..MoveOrder::new(part, to) };
             let draft = |room| self.lock().draft_unshare(&order, own, room, &self.rules, beyond_limit);
             begun = self.draft_on(to, draft).and_then(|swap| self.start(swap));
             // A piece has no place on another device.

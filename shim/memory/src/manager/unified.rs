@@ -188,7 +188,7 @@ impl<G: Gpu> Manager<G> {
     /// Moves all of a block that no work touches.
     fn move_all(&self, block: &Range<u64>, to: Tier, until: Instant) -> Result<(), MoveRefusal> {
         loop {
-            let order = MoveOrder { range: block.clone(), to, alone: false, discards: false };
+            let order = MoveOrder::new(block.clone(), to);
             let mut ranges = [RangeMove::new(order, u64::MAX)];
             // Work may begin again, behind no gate: a fingerprint would be that of its bytes.
             let source = SpareSource::Made;

@@ -24,7 +24,7 @@ impl State {
         if handle.foreign {
             return Err(MoveRefusal::Shared);
         }
-        if handle.away || matches!(handle.tier, Tier::Peer(_)) {
+        if handle.away || handle.unmapped.is_some() || matches!(handle.tier, Tier::Peer(_)) {
             return Err(MoveRefusal::Unfit);
         }
         self.may_change(&handle, Tier::Host)?;
@@ -108,5 +108,5 @@ impl State {
 
 fn bare(handle: OccupiedHandle, to: Tier) -> Swap {
     let (occupied, parts, unmap_first) = (Vec::new(), Vec::new(), Vec::new());
-    Swap { handle, to, spare: None, is_away: false, occupied, parts, unmap_first }
+    Swap { handle, to, spare: None, is_away: false, unmaps: false, occupied, parts, unmap_first }
 }

@@ -18,6 +18,7 @@ pub(crate) mod spare;
 pub(crate) mod swap;
 mod under_way;
 pub(crate) mod unified;
+mod unmapped;
 
 use std::sync::Arc;
 

@@ -54,6 +54,8 @@ pub(crate) struct Swap {
     pub(super) spare: Option<TakenHandle>,
     /// The handle gets no memory: see [`super::away`].
     pub(super) is_away: bool,
+    /// The spare is not mapped where the handle was: see [`super::unmapped`].
+    pub(super) unmaps: bool,
     /// The ranges whose bytes the spare is to have, by address.
     pub(super) occupied: Vec<Range<u64>>,
     /// Those of them to copy: the spare may have the others.
@@ -67,6 +69,18 @@ impl Swap {
     pub(crate) fn staged(&self) -> Option<Built> {
         let taken = self.spare.as_ref()?;
         Some(Built { base: taken.staging?, handles: vec![taken.raw], undo: Vec::new() })
+    }
+
+    /// The memory that is mapped at the handle's addresses before the swap, and after it with the
+    /// spare.
+    pub(crate) fn mapped(&self, spare: Handle) -> [Option<Handle>; 2] {
+        let had = !self.handle.away && self.handle.unmapped.is_none();
+        [had.then_some(self.handle.raw), (!self.unmaps).then_some(spare)]
+    }
+
+    /// Where the bytes of an address of the handle are read.
+    pub(crate) fn source(&self, address: u64) -> u64 {
+        self.handle.unmapped.map_or(address, |base| base + (address - self.handle.range.start))
     }
 
     /// Bytes to copy.
@@ -136,7 +150,13 @@ impl State {
             return Err(MoveRefusal::Shared);
         }
         let parts = if order.discards { without(parts, &order.range) } else { parts };
-        self.begin_swap(handle, order.to, parts, room, rules, taken)
+        let mut swap = self.begin_swap(handle, order.to, parts, room, rules, taken)?;
+        swap.unmaps = order.unmaps && order.to == Tier::Host;
+        if let (true, Some(spare)) = (swap.unmaps, &swap.spare) {
+            // What is mapped nowhere else counts as mapped nowhere.
+            swap.unmap_first.extend(self.holdings.ledger.detach_everywhere(spare.key));
+        }
+        Ok(swap)
     }
 
     /// Takes the spare of a handle of which `parts` are to be copied.
@@ -172,7 +192,7 @@ impl State {
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        Ok(Swap { handle, to, spare, is_away: false, occupied, parts, unmap_first })
+        Ok(Swap { handle, to, spare, is_away: false, unmaps: false, occupied, parts, unmap_first })
     }
 
     /// Nothing is in the way of other memory for a handle.
@@ -271,6 +291,7 @@ impl State {
         }
         let former = self.holdings.ledger.swap(swap.handle.key, spare);
         let former = self.commit_away(swap, former);
+        self.holdings.ledger.set_unmapped(swap.handle.key, swap.unmaps);
         if let (FormerMemory::Idle(idle), Tier::Host, Tier::Device) = (former, swap.handle.tier, swap.to) {
             let within = swap.parts.iter().map(|part| part.start - range.start..part.end - range.start);
             self.holdings.ledger.keep(idle, swap.handle.key, within.collect());

@@ -18,6 +18,16 @@ pub struct MoveOrder {
     pub alone: bool,
     /// The contents of the range are not needed any more, and are not copied.
     pub discards: bool,
+    /// What leaves for the host is not mapped at its addresses, before it comes back to the device
+    /// or [`Manager::map_unmapped`](crate::Manager::map_unmapped) maps it.
+    pub unmaps: bool,
+}
+
+impl MoveOrder {
+    /// All handles of a range go to a tier, with their bytes, and are mapped there.
+    pub fn new(range: Range<u64>, to: Tier) -> Self {
+        Self { range, to, alone: false, discards: false, unmaps: false }
+    }
 }
 
 /// The result of a [`MoveOrder`].

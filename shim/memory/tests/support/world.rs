@@ -6,6 +6,7 @@
 //! after, that budgets hold and that the books balance.
 
 mod moving;
+mod pausing;
 mod pieces;
 mod shared_pieces;
 mod sharing;
@@ -146,6 +147,10 @@ impl World {
             Step::Exchange { indices, parts, settle, fail } => {
                 self.settle_if(*settle);
                 self.swap(*indices, *parts, *fail);
+            }
+            Step::Pause { frees, comes, settle, fails } => {
+                self.settle_if(*settle);
+                self.pause(frees, *comes, *fails);
             }
             Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
             Step::Share { index, part, donates, settle, fail } => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use wm_driver::{departure, interposer};
 
 use super::loader;
+use crate::pauses::Pauses;
 use crate::process::{self, preserve_errno};
 use crate::subsystems::PROCESS;
 use crate::{black_box, multipath};
@@ -49,7 +50,7 @@ const DEPARTURE: Duration = Duration::from_secs(3);
 /// holds one.
 extern "C" fn at_exit() {
     if process::record_exit() && !process::forked() {
-        PROCESS.pauses.stop();
+        Pauses::stop(PROCESS.paused_parts());
         PROCESS.turns.stop();
         PROCESS.sharing.stop();
         multipath::stop();

@@ -82,14 +82,12 @@ impl SubmissionGate {
         }
     }
 
-    /// Runs `body` with the gate closed, and leaves it closed if that succeeds and the process does
-    /// not exit; also then, if it `holds_at_exit`. `None`: the gate could not be closed by the
-    /// deadline, since a call was being made; or it is off, or kept closed already, or the thread
-    /// is inside.
+    /// Runs `body` with the gate closed, and leaves it closed if that succeeds. `None`: the gate
+    /// could not be closed by the deadline, since a call was being made; or it is off, or kept
+    /// closed already, or the thread is inside.
     pub(crate) fn keep_closed<R, E>(
         &self,
         deadline: Instant,
-        holds_at_exit: bool,
         body: impl FnOnce() -> Result<R, E>,
     ) -> Option<Result<R, E>> {
         if !self.is_on() || self.is_inside() || self.is_kept() || process::forked() {
@@ -101,15 +99,9 @@ impl SubmissionGate {
             match self.gate.close(left()) {
                 Ok(closed) => {
                     let done = body();
-                    let opens = || process::exiting() && !holds_at_exit;
-                    if done.is_ok() && !opens() {
+                    if done.is_ok() {
                         self.kept.store(true, SeqCst);
                         closed.keep();
-                        // The exit may have begun before the gate was kept closed, and has not
-                        // opened it then.
-                        if opens() {
-                            self.open_kept();
-                        }
                     }
                     return Some(done);
                 }
@@ -123,20 +115,6 @@ impl SubmissionGate {
     /// Runs `body` behind the gate that is kept closed, and leaves it so.
     pub(crate) fn while_kept<R>(&self, body: impl FnOnce() -> R) -> R {
         let _mover = Mover::begin(self);
-        body()
-    }
-
-    /// Runs `body` behind the gate that is kept closed, and opens it.
-    pub(crate) fn open_after<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct OpensGate<'a>(&'a SubmissionGate);
-        impl Drop for OpensGate<'_> {
-            fn drop(&mut self) {
-                self.0.open_kept();
-            }
-        }
-        // A panic opens it, too, and signals wait until it is open.
-        let _mover = Mover::begin(self);
-        let _opened = OpensGate(self);
         body()
     }
 
@@ -192,7 +170,7 @@ mod tests {
     fn closed_gate() -> SubmissionGate {
         let gate = SubmissionGate::new();
         gate.turn_on();
-        assert_eq!(gate.keep_closed(soon(), false, || Ok::<_, ()>(7)), Some(Ok(7)));
+        assert_eq!(gate.keep_closed(soon(), || Ok::<_, ()>(7)), Some(Ok(7)));
         gate
     }
 
@@ -203,7 +181,7 @@ mod tests {
         gate.tell_of_arrivals(|| {
             ARRIVED.fetch_add(1, SeqCst);
         });
-        assert!(gate.keep_closed(soon(), false, || Ok::<_, ()>(())).is_none(), "it is kept closed");
+        assert!(gate.keep_closed(soon(), || Ok::<_, ()>(())).is_none(), "it is kept closed");
         assert!(gate.with_quiesced(Duration::ZERO, |_| ()).is_none(), "and no other thread moves memory");
         thread::scope(|scope| {
             let call = scope.spawn(|| gate.pass(Passage::Pass, || CUresult::NOT_READY));
@@ -211,7 +189,7 @@ mod tests {
                 thread::yield_now();
             }
             assert!(!call.is_finished());
-            let passed = gate.open_after(|| gate.pass(Passage::Pass, || CUresult::UNKNOWN));
+            let passed = gate.open_if(|| (gate.pass(Passage::Pass, || CUresult::UNKNOWN), true));
             assert_eq!(passed, CUresult::UNKNOWN, "the thread that opens it passes");
             assert_eq!(call.join().expect("no panic"), CUresult::NOT_READY);
         });
@@ -222,9 +200,9 @@ mod tests {
     #[test]
     fn after_a_failure_it_is_open() {
         let gate = SubmissionGate::new();
-        assert!(gate.keep_closed(soon(), false, || Ok::<_, ()>(())).is_none(), "it is off");
+        assert!(gate.keep_closed(soon(), || Ok::<_, ()>(())).is_none(), "it is off");
         gate.turn_on();
-        assert_eq!(gate.keep_closed(soon(), false, || Err::<(), _>("no room")), Some(Err("no room")));
+        assert_eq!(gate.keep_closed(soon(), || Err::<(), _>("no room")), Some(Err("no room")));
         assert_eq!(gate.pass(Passage::Pass, || CUresult::SUCCESS), CUresult::SUCCESS);
     }
 
@@ -233,7 +211,7 @@ mod tests {
         let gate = SubmissionGate::new();
         gate.turn_on();
         let code = gate.pass(Passage::Pass, || {
-            assert!(gate.keep_closed(soon(), false, || Ok::<_, ()>(())).is_none());
+            assert!(gate.keep_closed(soon(), || Ok::<_, ()>(())).is_none());
             CUresult::NOT_READY
         });
         assert_eq!(code, CUresult::NOT_READY);

@@ -117,7 +117,7 @@ impl Migrations {
                 rest = later;
                 let order = |leaver: &Leaver| {
                     let range = leaver.range.clone();
-                    let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+                    let order = MoveOrder::new(range, Tier::Host);
                     RangeMove::new(order, missing).only_from(Tier::Device)
                 };
                 let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
@@ -147,7 +147,7 @@ impl Migrations {
                 end.goes_on = true;
                 return;
             }
-            let order = MoveOrder { range: last.range, to: Tier::Device, alone: false, discards: false };
+            let order = MoveOrder::new(last.range, Tier::Device);
             let mut ranges = [RangeMove::new(order, u64::MAX).only_from(Tier::Host)];
             let why = self.move_when_idle(manager, &mut ranges, terms, &mut drain);
             let moved = end.moved(&ranges);

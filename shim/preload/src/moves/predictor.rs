@@ -259,7 +259,7 @@ impl Predictor {
             TierMove::Come { block, bytes } => (block, [Tier::Host, Tier::Device], bytes),
         };
         let range = self.blocks.get(&block)?.clone();
-        let order = MoveOrder { range, to, alone: false, discards: false };
+        let order = MoveOrder::new(range, to);
         Some((block, RangeMove::new(order, bytes).only_from(from)))
     }
 

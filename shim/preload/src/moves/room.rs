@@ -157,7 +157,7 @@ impl Migrations {
         let begin = Instant::now();
         let is_idle = manager.gpu().is_settled(wait.limit).unwrap_or(false);
         let waited = begin.elapsed();
-        let order = MoveOrder { range: range_of(&block), to: Tier::Device, alone: false, discards: false };
+        let order = MoveOrder::new(range_of(&block), Tier::Device);
         let has_moved = is_idle && self.migrate(manager, &order).is_none();
         wait.end(waited, has_moved);
     }

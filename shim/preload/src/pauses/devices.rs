@@ -1,6 +1,7 @@
 //! What steps of all kinds do with all devices.
 
 use wm_driver::Tier;
+use wm_memory::{Manager, MoveRefusal};
 
 use super::outcome::{LeftBlocks, PauseError};
 use crate::moves::Migrations;
@@ -27,6 +28,12 @@ pub(super) fn give_back() {
         physical::cache().give_back(manager, Tier::Device, u64::MAX);
         manager.relieve(u64::MAX);
     }
+}
+
+/// Maps memory of the host at its addresses where a pause has left it unmapped. To be called before
+/// the gate opens.
+pub(super) fn map_all() -> Result<(), MoveRefusal> {
+    registry::all().try_for_each(Manager::map_unmapped)
 }
 
 /// Bytes of these blocks on the host.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use wm_driver::Device;
 use wm_memory::{Manager, MoveRefusal};
 
+use super::PausedParts;
 use super::devices::{drain, give_back, rest_of};
 use super::files::{CameBack, FileProgress, StoredPause, Transferring, WantedMemory};
 use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
@@ -19,11 +20,16 @@ const SETTLED: Duration = Duration::from_secs(1);
 
 /// All that can leaves for files, from the device and from the host. To be called behind the
 /// closed gate, once work has ended.
-pub(super) fn leave(
-    moves: &Migrations,
-    folder: &Path,
-    progress: &FileProgress,
-) -> Result<Paused, PauseError> {
+pub(super) fn leave(PausedParts { pauses, moves }: PausedParts, folder: &Path) -> Result<Paused, PauseError> {
+    let _moving = pauses.unmapped.begin(true);
+    let paused = leave_for(moves, folder, &pauses.progress);
+    if paused.is_err() {
+        pauses.unmapped.has_ended();
+    }
+    paused
+}
+
+fn leave_for(moves: &Migrations, folder: &Path, progress: &FileProgress) -> Result<Paused, PauseError> {
     let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
     let stored = StoredPause::write(folder, &wanted, progress)?;
     // The copies were waited for by other threads, and one of them may have failed on the way.
@@ -60,18 +66,21 @@ fn wanted_of(moves: &Migrations, manager: &'static Manager<Device>) -> Vec<Wante
 
 /// A part of a resume from files: the gate is open when all is back.
 pub(super) fn resume(
-    moves: &Migrations,
+    PausedParts { pauses, moves }: PausedParts,
     stored: &StoredPause,
-    progress: &FileProgress,
     how: Transferring,
 ) -> (CameBack, Resumed) {
     let came = GATE.open_if(|| {
-        let came = stored.come_back(progress, how);
+        let _moving = pauses.unmapped.begin(true);
+        let came = stored.come_back(&pauses.progress, how);
         // As above: other threads have waited for the copies.
         for manager in registry::all() {
             let _seen = moves.drain(manager, (Instant::now() + SETTLED).into());
         }
         let is_all = came.is_all();
+        if is_all {
+            pauses.unmapped.has_ended();
+        }
         (came, is_all)
     });
     let mut resumed = Resumed { came: came.device, ..Resumed::default() };

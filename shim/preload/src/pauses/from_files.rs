@@ -18,8 +18,7 @@ impl PausedParts {
         let Some(stored) = pausing.stored else { return };
         let (begin, mut sum) = (Instant::now(), 0);
         loop {
-            let progress = &self.pauses.progress;
-            let (came, mut resumed) = filing::resume(self.moves, &stored, progress, Transferring::Usual);
+            let (came, mut resumed) = filing::resume(self, &stored, Transferring::Usual);
             sum += resumed.came;
             resumed.came = sum;
             if came.is_all() {
@@ -60,13 +59,11 @@ impl PausedParts {
         gives_up
     }
 
-    /// The process exits, and a call needs memory that lies in files. The exit has waited for the
-    /// thread that carries requests out.
-    pub(super) fn resume_at_exit(self) {
+    /// The process exits, and a call needs memory that lies in files.
+    pub(super) fn read_at_exit(self) {
         let stored = self.pauses.lock().stored.take();
         let Some(stored) = stored else { return };
-        let progress = &self.pauses.progress;
-        let (came, _) = filing::resume(self.moves, &stored, progress, Transferring::AtExit);
+        let (came, _) = filing::resume(self, &stored, Transferring::AtExit);
         if !came.is_all() {
             log::error!("memory of the paused process is not back at its exit; a call waits");
         }

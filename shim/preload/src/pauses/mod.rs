@@ -12,8 +12,10 @@
 //! * The thread that has asked for a pause is not held by it: a call of it that would wait resumes
 //!   the process. With `WMSHIM_PAUSE=auto` a call of any thread does.
 //! * No lock is held across a driver call, and none while memory moves.
-//! * At exit the gate opens without a wait. Where memory is in files, the first call that needs it
-//!   brings it back. A forked child passes the gate anyway.
+//! * While the process is paused no memory of its blocks is mapped, on the host or in files. The gate
+//!   opens once all is mapped.
+//! * The exit does not wait, except for a step that moves memory. The first call that needs memory
+//!   then has it mapped. A forked child passes the gate anyway.
 
 mod arena;
 mod deep;
@@ -28,6 +30,7 @@ mod outcome;
 mod plan;
 mod requests;
 mod steps;
+mod unmapped;
 mod work;
 
 use std::path::PathBuf;
@@ -51,10 +54,7 @@ use outcome::{LeftBlocks, PauseExtent, Pausing};
 pub(crate) use outcome::{PauseError, TurnEvents, TurnState};
 use plan::{Course, PauseGoal, PauseStep};
 pub(crate) use plan::{DEADLINE, PausePhase};
-
-/// How long the exit waits for files that are being written or read: they end at a chunk.
-const FILING: Duration = Duration::from_secs(3);
-const AWAITED: Duration = Duration::from_micros(200);
+use unmapped::UnmappedMemory;
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -64,8 +64,7 @@ pub(crate) struct Pauses {
     /// Decided at load.
     is_on: AtomicBool,
     is_auto: AtomicBool,
-    /// Memory lies in files. Read at exit, which takes no lock.
-    holds_files: AtomicBool,
+    unmapped: UnmappedMemory,
     /// A step writes files or reads them.
     is_filing: AtomicBool,
     /// Calls of the driver wait: see [`deep`].
@@ -116,7 +115,7 @@ impl Pauses {
         Self {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
-            holds_files: AtomicBool::new(false),
+            unmapped: UnmappedMemory::new(),
             is_filing: AtomicBool::new(false),
             is_deep: AtomicBool::new(false),
             progress: FileProgress::new(),
@@ -139,7 +138,7 @@ impl Pauses {
         GATE.tell_of_arrivals(arrived);
         let mut book = self.lock();
         if settings.pause == Pause::Paused {
-            let is_kept = GATE.keep_closed(Instant::now(), false, || Ok::<_, PauseError>(()));
+            let is_kept = GATE.keep_closed(Instant::now(), || Ok::<_, PauseError>(()));
             if is_kept.is_some() {
                 (book.course.phase, book.course.goal) = (PausePhase::Paused, PauseGoal::Paused);
             }
@@ -234,17 +233,6 @@ impl Pauses {
                 ..book.figures.clone()
             }
         })
-    }
-
-    /// The process exits: nothing waits any more, except for memory in files. Takes no lock.
-    pub(crate) fn stop(&self) {
-        let begin = Instant::now();
-        while self.is_filing.load(SeqCst) && begin.elapsed() < FILING {
-            std::thread::sleep(AWAITED);
-        }
-        if self.is_on() && !self.holds_files.load(SeqCst) {
-            GATE.open_at_exit();
-        }
     }
 
     /// The next step, or the end of the thread.

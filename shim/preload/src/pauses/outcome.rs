@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::{Device, Tier};
-use wm_memory::{Block, Manager, MoveOrder, RangeMove};
+use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
 use super::files::{FileFailure, StoredPause};
@@ -108,6 +108,10 @@ pub(crate) enum PauseError {
         "memory lies in files that cannot be read: {0}; the process stays paused, and a resume tries again"
     )]
     Unread(FileFailure),
+    #[error(
+        "memory of the host could not be mapped: {0}; the process stays paused, and a resume tries again"
+    )]
+    Unmapped(MoveRefusal),
     #[error("it is not known whether the GPU is idle: {0}")]
     Unknown(CUresult),
 }
@@ -141,6 +145,9 @@ pub(super) struct Paused {
     pub(super) clean: u64,
     pub(super) stayed: Vec<StayedBytes>,
     pub(super) took: Duration,
+    /// The pause has failed, and the process stays paused all the same: memory of the host cannot
+    /// be mapped.
+    pub(super) unmapped: Option<MoveRefusal>,
 }
 
 /// A resume that was made.
@@ -150,6 +157,8 @@ pub(super) struct Resumed {
     pub(super) left: Vec<LeftBlocks>,
     pub(super) came: u64,
     pub(super) rest: u64,
+    /// Why memory of the host is not mapped at its addresses: the gate is closed still.
+    pub(super) unmapped: Option<MoveRefusal>,
 }
 
 impl Paused {
@@ -219,6 +228,7 @@ pub(super) fn merged(left: Vec<LeftBlocks>) -> Vec<LeftBlocks> {
     merged
 }
 
+/// A range leaves the device and is not mapped then, or comes back.
 pub(super) fn order(range: std::ops::Range<u64>, to: Tier) -> RangeMove {
-    RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, u64::MAX)
+    RangeMove::new(MoveOrder { unmaps: to == Tier::Host, ..MoveOrder::new(range, to) }, u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! The steps of the thread that carries requests out, and what becomes of each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use wm_driver::thread;
@@ -31,22 +31,22 @@ impl PausedParts {
         }
         drop(book);
         let started = preserve_errno(|| thread::spawn(c"wmshim-pause", STACK, move || self.work()));
-        started.map_err(|error| self.without_thread(&error))
+        started.or_else(|error| self.without_thread(&error))
     }
 
-    /// A resume opens the gate here: memory stays on the host, where the GPU reads it.
-    fn without_thread(self, error: &std::io::Error) -> PauseError {
+    /// A resume is carried out by the calling thread.
+    fn without_thread(self, error: &std::io::Error) -> Result<(), PauseError> {
         log::warn!("no thread to pause or resume the process: {error}");
         let mut book = self.pauses.lock();
         if (book.course.phase, book.course.goal) == (PausePhase::Paused, PauseGoal::Running) {
-            let _resume = book.course.next();
-            book.course.ended(true);
-            GATE.open_kept();
+            drop(book);
+            self.work();
+            return Ok(());
         }
         book.course.give_up();
         book.show();
         self.pauses.changed.notify_all();
-        PauseError::NoThread
+        Err(PauseError::NoThread)
     }
 
     fn work(self) {
@@ -56,7 +56,7 @@ impl PausedParts {
                 PauseStep::Pause => self.pause_now(pausing),
                 PauseStep::Resume if pausing.stored.is_some() => self.resume_files(pausing),
                 PauseStep::Resume => {
-                    self.resume_now(|| work::resume(self.moves, &pausing.left, self.pauses.events()));
+                    self.resume_now(|| work::resume(self, &pausing.left));
                 }
                 PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
                 PauseStep::LeaveMore => self.leave_more(pausing),
@@ -82,7 +82,7 @@ impl PausedParts {
     }
 
     fn pause_now(self, pausing: Pausing) {
-        let done = work::pause(self.moves, &pausing, self.pauses.events(), &self.pauses.progress);
+        let done = work::pause(self, &pausing);
         self.has_paused(done, &pausing.extent, pausing.left);
         // A call that came before the gate was kept closed has not seen that it is.
         let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
@@ -96,8 +96,7 @@ impl PausedParts {
             // All of it lies in files.
             return self.pauses.ended(|_| true);
         }
-        let events = self.pauses.events();
-        let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
+        let done = GATE.while_kept(|| work::leave_more(self, &pausing.extent));
         self.has_paused(done, &pausing.extent, pausing.left);
     }
 
@@ -116,7 +115,7 @@ impl PausedParts {
             Ok(paused) => {
                 paused.note(&mut book.figures);
                 book.is_of_part &= extent.is_part();
-                self.pauses.holds_files.store(paused.stored.is_some(), SeqCst);
+                book.failure = paused.unmapped.map(PauseError::Unmapped);
                 book.stored = paused.stored;
                 book.left = merged(paused.left.into_iter().chain(left).collect());
                 true
@@ -142,7 +141,11 @@ impl PausedParts {
         log::info!("resumed: {came} MiB to the device in {:.1?}, {rest} MiB on the host", begin.elapsed());
         black_box::mark(&format!("resumed: {rest} MiB on the host"));
         self.pauses.ended(|book| {
-            self.pauses.holds_files.store(false, SeqCst);
+            if let Some(why) = resumed.unmapped {
+                book.failure = Some(PauseError::Unmapped(why));
+                book.left = resumed.left;
+                return false;
+            }
             if book.stored.take().is_some() {
                 book.failure = None;
             }

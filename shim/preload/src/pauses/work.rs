@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 
-use super::devices::{drain, give_back, rest_of};
-use super::files::FileProgress;
+use super::PausedParts;
+use super::devices::{drain, give_back, map_all, rest_of};
 use super::outcome::{
     LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, blocks_that_leave, movable,
     order,
@@ -26,12 +26,8 @@ use crate::{process, registry};
 const HELD: Duration = Duration::from_secs(1);
 
 /// Pauses the process: the gate is closed when this returns.
-pub(super) fn pause(
-    moves: &Migrations,
-    pausing: &Pausing,
-    events: &TurnEvents,
-    progress: &FileProgress,
-) -> Result<Paused, PauseError> {
+pub(super) fn pause(parts: PausedParts, pausing: &Pausing) -> Result<Paused, PauseError> {
+    let moves = parts.moves;
     let is_for_files = pausing.folder.is_some();
     match &pausing.extent {
         _ if is_for_files => {}
@@ -44,11 +40,11 @@ pub(super) fn pause(
     let leave = || {
         await_work(moves, limit, is_for_files)?;
         match pausing.folder.as_deref() {
-            Some(folder) => filing::leave(moves, folder, progress),
-            None => leave_extent(moves, &pausing.extent, events),
+            Some(folder) => filing::leave(parts, folder),
+            None => leave_extent(parts, &pausing.extent),
         }
     };
-    let done = GATE.keep_closed(deadline, is_for_files, leave);
+    let done = GATE.keep_closed(deadline, leave);
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
@@ -70,13 +66,9 @@ fn prepare(moves: &Migrations) {
 }
 
 /// More leaves a process that is paused. The gate stays closed, whatever fails.
-pub(super) fn leave_more(
-    moves: &Migrations,
-    extent: &PauseExtent,
-    events: &TurnEvents,
-) -> Result<Paused, PauseError> {
+pub(super) fn leave_more(parts: PausedParts, extent: &PauseExtent) -> Result<Paused, PauseError> {
     let begin = Instant::now();
-    let paused = leave_extent(moves, extent, events)?;
+    let paused = leave_extent(parts, extent)?;
     Ok(Paused { took: begin.elapsed(), ..paused })
 }
 
@@ -94,18 +86,39 @@ fn await_work(moves: &Migrations, limit: DrainLimit, is_for_files: bool) -> Resu
     drain(moves, limit)
 }
 
-/// What has left comes back if not all of it can leave.
-fn leave_extent(moves: &Migrations, extent: &PauseExtent, events: &TurnEvents) -> Result<Paused, PauseError> {
+/// What has left comes back if not all of it can leave, and is mapped if it cannot come back.
+fn leave_extent(
+    PausedParts { pauses, moves }: PausedParts,
+    extent: &PauseExtent,
+) -> Result<Paused, PauseError> {
+    let _moving = pauses.unmapped.begin(false);
+    let _mapped = MapsInPanic;
     let mut paused = Paused::default();
     let outcome = match extent {
         PauseExtent::All => leave_devices(moves, &mut paused),
-        PauseExtent::Bytes(shares) => giving_way::leave(moves, shares, events, &mut paused),
+        PauseExtent::Bytes(shares) => giving_way::leave(moves, shares, pauses.events(), &mut paused),
     };
-    if let Err(why) = outcome {
-        come_back(moves, &paused.left);
-        return Err(why);
+    let Err(why) = outcome else { return Ok(paused) };
+    come_back(moves, &paused.left);
+    match map_all() {
+        Ok(()) => {
+            pauses.unmapped.has_ended();
+            Err(why)
+        }
+        // The gate must not open.
+        Err(refusal) => Ok(Paused { unmapped: Some(refusal), ..paused }),
     }
-    Ok(paused)
+}
+
+/// The gate opens as a panic passes it: memory is mapped before.
+struct MapsInPanic;
+
+impl Drop for MapsInPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _refused = map_all();
+        }
+    }
 }
 
 fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseError> {
@@ -164,15 +177,27 @@ fn note_stayed(manager: &Manager<Device>, ranges: &[RangeMove], paused: &mut Pau
     paused.stays("memory of cuMemCreate that is small, shared or mapped in several places", fixed);
 }
 
-/// Resumes the process: the gate is open when this returns.
-pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
-    let resumed = GATE.open_after(|| {
-        let mut resumed = come_back_timed(moves, left, events);
+/// Resumes the process: the gate is open when this returns, unless memory of the host cannot be
+/// mapped.
+pub(super) fn resume(PausedParts { pauses, moves }: PausedParts, left: &[LeftBlocks]) -> Resumed {
+    let events = pauses.events();
+    let resumed = GATE.open_if(|| {
+        let come = |left: &[LeftBlocks]| {
+            let _moving = pauses.unmapped.begin(false);
+            come_back_timed(moves, left, events)
+        };
+        let mut resumed = come(left);
         while resumed.rest > 0 && (events.has_more_room)() {
-            let more = come_back_timed(moves, &resumed.left, events);
+            let more = come(&resumed.left);
             resumed = Resumed { came: resumed.came + more.came, ..more };
         }
-        resumed
+        let _moving = pauses.unmapped.begin(false);
+        resumed.unmapped = map_all().err();
+        let is_mapped = resumed.unmapped.is_none();
+        if is_mapped {
+            pauses.unmapped.has_ended();
+        }
+        (resumed, is_mapped)
     });
     for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
         moves.leave_rest(manager);

@@ -47,9 +47,9 @@ impl Ledger {
         let used = memory.active.map_or(0, |at| overlap(at, memory.bytes, blocks.iter().copied()));
         ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
         let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);
-        ensure(indexed == (used == 0 && !memory.held && !memory.barred && !memory.away), || {
-            format!("{key:?}: idle index says {indexed}")
-        })?;
+        let is_idle = used == 0 && !(memory.held || memory.barred || memory.away || memory.unmapped);
+        ensure(indexed == is_idle, || format!("{key:?}: idle index says {indexed}"))?;
+        ensure(!memory.unmapped || memory.staging.is_some(), || format!("{key:?} is mapped nowhere"))?;
         let mut extents: Vec<_> =
             memory.mapped.iter().map(|at| self.extents.at(*at).map(|(base, _)| base)).collect();
         extents.sort_unstable();

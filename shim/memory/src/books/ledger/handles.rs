@@ -38,6 +38,8 @@ pub(crate) struct HandleRecord {
     /// It has no memory, and nothing is mapped at its addresses: the manager's caller has its
     /// bytes.
     pub(crate) away: bool,
+    /// Nothing is mapped at its addresses: its memory is mapped at its staging place alone.
+    pub(crate) unmapped: bool,
     /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives:
     /// mapping memory of the host takes most of the time that copying it does. Memory of the device
     /// has no such place.
@@ -48,7 +50,7 @@ pub(crate) struct HandleRecord {
 
 impl HandleRecord {
     fn is_idle(&self) -> bool {
-        self.used == 0 && !self.held && !self.barred && !self.away
+        self.used == 0 && !self.held && !self.barred && !self.away && !self.unmapped
     }
 
     /// Bytes of it that count as held.
@@ -103,6 +105,7 @@ impl HandleTable {
             foreign: false,
             adopted: false,
             away: false,
+            unmapped: false,
             staging: None,
             set,
         };

@@ -27,6 +27,7 @@ mod segments;
 mod share;
 mod size_index;
 mod swap;
+mod unmapped;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use wm_driver::{Handle, Tier};
 
+use super::HandleRecord;
 use super::keys::HandleKey;
 
 /// The name of no memory.
@@ -21,6 +22,8 @@ pub(crate) struct OccupiedHandle {
     pub(crate) adopted: bool,
     /// It has no memory.
     pub(crate) away: bool,
+    /// Its memory is not mapped at its addresses, but here alone.
+    pub(crate) unmapped: Option<u64>,
     /// Addresses that its bytes are used at.
     pub(crate) range: Range<u64>,
     /// Its other mappings.
@@ -35,6 +38,23 @@ impl OccupiedHandle {
     /// Every address at which it is mapped; the one in use is the last.
     pub(crate) fn places(&self) -> Vec<u64> {
         self.others.iter().copied().chain([self.range.start]).collect()
+    }
+}
+
+impl HandleRecord {
+    /// The handle, with its bytes used at `start`.
+    pub(super) fn occupied_at(&self, key: HandleKey, start: u64) -> OccupiedHandle {
+        OccupiedHandle {
+            key,
+            raw: self.raw,
+            tier: self.tier,
+            foreign: self.foreign,
+            adopted: self.adopted,
+            away: self.away,
+            unmapped: self.staging.filter(|_| self.unmapped),
+            range: start..start + self.bytes,
+            others: self.mapped.iter().copied().filter(|mapped| *mapped != start).collect(),
+        }
     }
 }
 

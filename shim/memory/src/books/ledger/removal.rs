@@ -68,9 +68,10 @@ impl Ledger {
         Some(Undo::Unreserve { address: range.start, bytes: range.end - range.start })
     }
 
+    /// The step that ends a mapping; `None`: there is none at those addresses.
     fn unmapping(&self, address: u64, mapping: &Mapping) -> Option<Undo> {
-        let handle = self.handles.get(mapping.key)?.raw;
-        Some(Undo::Unmap { address, bytes: mapping.bytes, handle })
+        let memory = self.handles.get(mapping.key).filter(|memory| !memory.away && !memory.unmapped)?;
+        Some(Undo::Unmap { address, bytes: mapping.bytes, handle: memory.raw })
     }
 
     pub(crate) fn everything(&self, steps: &mut Steps) {

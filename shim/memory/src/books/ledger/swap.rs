@@ -21,18 +21,8 @@ impl Ledger {
         let (_, key) = self.extents.touched(address, 1).next()?;
         let memory = self.handles.get(key).filter(|memory| memory.used > 0)?;
         let start = memory.active?;
-        let range = Some(start..start + memory.bytes).filter(|range| range.contains(&address))?;
-        let others = memory.mapped.iter().copied().filter(|mapped| *mapped != start).collect();
-        Some(OccupiedHandle {
-            key,
-            raw: memory.raw,
-            tier: memory.tier,
-            foreign: memory.foreign,
-            adopted: memory.adopted,
-            away: memory.away,
-            range,
-            others,
-        })
+        let range = Some(start..start + memory.bytes).filter(|range| range.contains(&address));
+        range.map(|_| memory.occupied_at(key, start))
     }
 
     /// The idle views that map handles of a range which lie on a tier, up to `most` bytes of them.

@@ -61,8 +61,7 @@ impl World {
             again,
             (back, Tier::Host, most),
         ];
-        let order =
-            |(range, to, most)| RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, most);
+        let order = |(range, to, most)| RangeMove::new(MoveOrder::new(range, to), most);
         let mut ranges = ways.map(order);
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
@@ -110,7 +109,7 @@ impl World {
         let Some(index) = index.checked_rem(self.live.len()) else { return };
         let live = &self.live[index];
         let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
-        let order = MoveOrder { range, to, alone: part % 4 == 1, discards: false };
+        let order = MoveOrder { alone: part % 4 == 1, ..MoveOrder::new(range, to) };
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
         let moved = self.manager.move_range(&order, Duration::from_secs(60));

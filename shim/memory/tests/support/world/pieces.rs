@@ -137,7 +137,7 @@ impl World {
         let piece = &self.pieces[index.checked_rem(self.pieces.len())?];
         let range = piece.address..piece.address + piece.bytes;
         let other = if to == Tier::Device { Tier::Host } else { Tier::Device };
-        let order = |range, to| MoveOrder { range, to, alone: false, discards: false };
+        let order = |range, to| MoveOrder::new(range, to);
         let mut ranges = vec![RangeMove::new(order(range, to), u64::MAX)];
         if let Some(beside) = beside.checked_rem(self.live.len()) {
             let live = &self.live[beside];

@@ -62,6 +62,14 @@ pub enum Step {
         settle: bool,
         fail: Option<(u64, u64)>,
     },
+    /// All memory leaves the device and is not mapped, some blocks are freed, and some of what left
+    /// comes back.
+    Pause {
+        frees: Vec<usize>,
+        comes: u8,
+        settle: bool,
+        fails: [Option<(u64, u64)>; 3],
+    },
     /// Copies end late, or at once again.
     SlowCopies(bool),
     /// As a move: chunks of a block share memory with other processes.

@@ -1,0 +1,53 @@
+//! Memory of the host that is not mapped at the addresses of its blocks, because nothing uses them:
+//! a driver takes as long to map memory of the host as to copy it.
+//!
+//! Moves with [`MoveOrder::unmaps`](crate::MoveOrder) leave it so, and moves to the device end it.
+//! The caller sees to it that meanwhile no thread of the process submits work to the GPU. Frees do
+//! no harm.
+
+use std::time::Duration;
+
+use wm_driver::Gpu;
+
+use super::Manager;
+use super::remap::{Mappable, Remap, RemapFailure};
+use super::shared_pieces::own_access;
+use crate::books::ledger::OccupiedHandle;
+use crate::vocabulary::moves::MoveRefusal;
+
+/// How often other threads' changes are waited for, and for how long each time.
+const TRIES: usize = 200;
+const CHANGE: Duration = Duration::from_millis(5);
+
+impl<G: Gpu> Manager<G> {
+    /// Maps all such memory at its addresses.
+    ///
+    /// # Errors
+    /// Why some of it is not mapped still.
+    pub fn map_unmapped(&self) -> Result<(), MoveRefusal> {
+        let mut tries = 0;
+        loop {
+            let draft = self.lock().draft_mapping();
+            match draft {
+                Ok(None) => return Ok(()),
+                Ok(Some(handle)) => self.map_handle(&handle)?,
+                Err(refusal) if tries == TRIES => return Err(refusal),
+                Err(_) => {
+                    tries += 1;
+                    self.await_changes(CHANGE);
+                }
+            }
+        }
+    }
+
+    fn map_handle(&self, handle: &OccupiedHandle) -> Result<(), MoveRefusal> {
+        let (places, bytes) = (handle.places(), handle.bytes());
+        let new = Some(Mappable { handle: handle.raw, access: own_access(handle) });
+        let mapped = self.remap(&Remap { places: &places, bytes, old: None, new });
+        self.lock().commit_mapping(handle, mapped.is_ok());
+        self.waiters.notify();
+        mapped.map_err(|failure| match failure {
+            RemapFailure::Undone(code) | RemapFailure::Lost(code) => code.into(),
+        })
+    }
+}
