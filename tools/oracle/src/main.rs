@@ -119,8 +119,9 @@ struct Options {
     #[arg(long)]
     relays: bool,
     /// On the simulated driver, let calls fail that the library makes: with --relays those on a
-    /// sibling, with --moves or --pauses those that move memory
-    #[arg(long)]
+    /// sibling, with --moves or --pauses those that move memory. Programs of --mapped make these
+    /// calls themselves
+    #[arg(long, conflicts_with = "mapped")]
     failing: bool,
     /// Let the library move memory: one program a process, in half of the device memory that it
     /// needs; it is an error if nothing moves
