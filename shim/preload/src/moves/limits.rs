@@ -7,7 +7,7 @@
 //! until the GPU has no work left, for [`LONGEST_DRAIN`] at most: the GPU has work meanwhile. It is
 //! not done while the host may hold a stream.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier};
@@ -177,7 +177,22 @@ impl Migrations {
         terms: &StepTerms<'_>,
         drain: &mut Duration,
     ) -> Option<WhyNot> {
+        let (begin, mut tries) = (Instant::now(), 0);
+        let why = self.try_until_over(manager, ranges, terms, (drain, &mut tries));
+        let (mib, took) = (bytes_moved(ranges) >> 20, begin.elapsed());
+        log::debug!("{mib} MiB moved in {took:.1?} by {tries} tries; calls wait for {drain:?}");
+        why
+    }
+
+    fn try_until_over(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        terms: &StepTerms<'_>,
+        (drain, tries): (&mut Duration, &mut u32),
+    ) -> Option<WhyNot> {
         loop {
+            *tries += 1;
             let holds = GATE.holds();
             let mut why = WhyNot::Refused(MoveRefusal::InUse);
             match manager.gpu().is_settled(WAIT) {
