@@ -222,7 +222,7 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Begins the next move of a range, with others behind it. `own` moves of the caller's are under
+    /// Begins the next move of a range, with others behind it. `own` moves of the caller are under
     /// way.
     fn begin_next(
         &self,

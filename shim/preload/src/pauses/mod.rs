@@ -12,14 +12,15 @@
 //! * The thread that has asked for a pause is not held by it: a call of it that would wait resumes
 //!   the process. With `WMSHIM_PAUSE=auto` a call of any thread does.
 //! * No lock is held across a driver call, and none while memory moves.
-//! * While the process is paused no memory of its blocks is mapped, on the host or in files. The gate
-//!   opens once all is mapped.
+//! * While the process is paused, what has left is mapped at no address of the program, on the host
+//!   as in files. The gate opens once all is mapped.
 //! * The exit does not wait, except for a step that moves memory. The first call that needs memory
 //!   then has it mapped. A forked child passes the gate anyway.
 
 mod arena;
 mod deep;
 mod devices;
+mod exit;
 mod files;
 mod filing;
 mod filling;

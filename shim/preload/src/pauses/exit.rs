@@ -1,0 +1,72 @@
+//! The exit of a process that is paused.
+
+use std::time::{Duration, Instant};
+
+use wm_driver::thread;
+
+use super::devices::map_all;
+use super::{PausedParts, Pauses, STACK};
+use crate::gate::GATE;
+use crate::process;
+
+/// How long the exit waits for a step that moves memory: it ends at a chunk.
+const MOVING: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_micros(200);
+
+impl Pauses {
+    /// The process exits: nothing waits any more, except for memory in files. Takes no lock.
+    pub(crate) fn stop(parts: PausedParts) {
+        let (pauses, begin) = (parts.pauses, Instant::now());
+        if !pauses.is_on() {
+            return;
+        }
+        while pauses.unmapped.is_moving() && begin.elapsed() < MOVING {
+            std::thread::sleep(LOOK);
+        }
+        if !pauses.unmapped.may_be() {
+            return GATE.open_at_exit();
+        }
+        // A thread that waits at the gate may be waited for by an exit handler. The exit may have
+        // interrupted a thread that has a lock, so another one has the memory mapped.
+        if GATE.is_awaited() && !pauses.unmapped.is_in_files() {
+            let started = thread::spawn(c"wmshim-pause", STACK, move || {
+                // A pause may be at its last step.
+                while !GATE.is_kept() && begin.elapsed() < MOVING {
+                    std::thread::sleep(LOOK);
+                }
+                if parts.map_at_exit() {
+                    GATE.open_at_exit();
+                }
+            });
+            // Later steps of the exit end what our threads do.
+            while started.is_ok() && GATE.is_awaited() && begin.elapsed() < MOVING {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+impl PausedParts {
+    /// The process exits, and a call needs memory. The exit has waited for the thread that carries
+    /// requests out.
+    pub(super) fn resume_at_exit(self) {
+        if self.pauses.unmapped.is_in_files() {
+            return self.read_at_exit();
+        }
+        if self.map_at_exit() {
+            GATE.open_kept();
+        }
+    }
+
+    /// Maps memory that lies on the host. `false`: the driver refuses, and the gate stays closed.
+    fn map_at_exit(self) -> bool {
+        debug_assert!(process::exiting());
+        let mapped = map_all();
+        if let Err(why) = mapped {
+            log::error!("memory of the paused process is not mapped at its exit; a call waits: {why}");
+            return false;
+        }
+        self.pauses.unmapped.has_ended();
+        true
+    }
+}
