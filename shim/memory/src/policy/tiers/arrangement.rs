@@ -130,18 +130,28 @@ pub(super) fn exchange(mut blocks: Vec<UsedBlock>, mut room: u64, mut most: u64)
     exchange
 }
 
-/// The exchange after which so many bytes of each block are on the device as before, where there is
-/// room.
-pub(super) fn back_to(before: impl Iterator<Item = (BlockKey, PlacedBlock, u64)>) -> BlockExchange {
-    let mut exchange = BlockExchange::default();
-    for (block, placed, bytes) in before {
-        let beyond = placed.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
-        if beyond > 0 && placed.can_leave() {
-            exchange.leave.push((block, beyond));
+/// The exchange after which as many bytes of each block are on the device as before, or more, where
+/// there is room beside `room` bytes that are unused there. What came leaves only for what comes,
+/// and first what was used least: it may be that a shortage has passed meanwhile.
+pub(super) fn back_to(before: impl Iterator<Item = (UsedBlock, u64)>, mut room: u64) -> BlockExchange {
+    let (mut exchange, mut beyond) = (BlockExchange::default(), Vec::new());
+    for (UsedBlock { block, placed, uses }, bytes) in before {
+        let more = placed.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
+        if more > 0 && placed.can_leave() {
+            beyond.push((uses, block, more));
         }
         if placed.on_device < bytes {
             exchange.come.push((block, bytes - placed.on_device));
         }
+    }
+    beyond.sort_unstable();
+    let missing: u64 = exchange.come.iter().map(|(_, bytes)| bytes).sum();
+    for (_, block, bytes) in beyond {
+        if room >= missing {
+            break;
+        }
+        exchange.leave.push((block, bytes));
+        room += bytes;
     }
     exchange
 }

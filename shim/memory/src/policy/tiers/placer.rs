@@ -317,15 +317,16 @@ impl TierPlacer {
         Placement(self.residency.all().map(|(block, placed)| (block.name, placed.home)).collect())
     }
 
-    /// Blocks go to where they lay: first those leave that came, and then the others come as far as
-    /// there is room.
+    /// Blocks go to where they lay: those that came leave, as far as the others need their room, and
+    /// then these come.
     pub fn restore(&mut self, before: &Placement, moves: &mut Vec<TierMove>) {
         let (keys, residency) = (&self.keys, &self.residency);
         let lived = |(name, bytes): &(u64, u64)| {
             let block = keys.of(*name)?;
-            Some((block, residency.get(block)?, *bytes))
+            let used = UsedBlock { block, placed: residency.get(block)?, uses: self.order.uses(block) };
+            Some((used, *bytes))
         };
-        let exchange = back_to(before.0.iter().filter_map(lived));
+        let exchange = back_to(before.0.iter().filter_map(lived), residency.room());
         Stop::new(&mut self.residency, &mut self.order, moves, self.past.now(), false).exchange(&exchange);
     }
 

@@ -198,6 +198,27 @@ fn blocks_go_back_to_where_they_lay() {
     assert_eq!(moves.len(), 3, "it cannot move");
 }
 
+/// Hazard (thrashing): what lay on the host when it was allocated leaves a device that has room for
+/// all by now.
+#[test]
+fn blocks_go_back_only_as_far_as_others_need_their_room() {
+    const MIB: u64 = 1 << 20;
+    let mut placer = TierPlacer::new(TierSettings::of_capacity(64 * MIB));
+    let places = [(1, 32, 32), (2, 16, 0), (3, 16, 0)];
+    places.iter().for_each(|(name, bytes, on_device)| placer.placed(*name, bytes * MIB, on_device * MIB));
+    (0..100).for_each(|_| placer.used([[3]]));
+    assert!([2, 3].iter().all(|name| placer.correct(*name, 16 * MIB)));
+    let mut moves = Vec::new();
+    placer.restore(&placer.home(), &mut moves);
+    assert_eq!(moves, [], "all fit");
+    placer.correct(1, 20 * MIB);
+    placer.set_capacity(52 * MIB);
+    placer.restore(&placer.home(), &mut moves);
+    let (leave, come) =
+        (TierMove::Leave { block: 2, bytes: 16 * MIB }, TierMove::Come { block: 1, bytes: 12 * MIB });
+    assert_eq!(moves, [leave, come], "the one that is used less");
+}
+
 /// Hazard (silent degradation): what was allocated first has the device, and what is used in each
 /// launch is read from the host.
 #[test]
