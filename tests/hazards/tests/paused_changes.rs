@@ -35,46 +35,53 @@ fn await_call(program: &Served) {
 
 #[test]
 fn a_limit_that_comes_while_it_is_paused_holds_for_the_resume() {
-    let scratch = Scratch::new();
-    let mut program = holding(&scratch, &[ON, ("WMSHIM_HEADROOM", "0")]);
-    assert_eq!(program.say("pause"), 0);
-    let begin = Instant::now();
-    let made = program.change(&format!("{{\"request\":\"limit\",\"bytes\":{}}}", 32 * MIB));
-    assert!(begin.elapsed() < AT_ONCE && made["goes_on"] == false, "{made}");
-    assert_eq!(
-        (made["devices"][0]["held_bytes"].as_u64(), program.place().0),
-        (Some(0), "paused".to_owned())
-    );
-    assert_eq!(program.say("resume"), 0);
-    let (state, on_device, on_host) = program.place();
-    assert!(state == "running" && on_device <= 32 && on_device + on_host == 72, "{on_device}, {on_host}");
-    assert!(on_host > 0 && program.stats()["pause"]["left_bytes"].as_u64() >= Some(40 * MIB));
-    program.say("touch");
-    assert_eq!((program.say("join"), program.say("check")), (0, 1));
-    // Lifted in a running process, the rest comes back by itself.
-    let made = program.change("{\"request\":\"limit\",\"bytes\":\"none\"}");
-    assert_eq!(program.place(), ("running".to_owned(), 72, 0), "{made}");
-    assert_eq!(program.say("check"), 1);
-    program.end();
+    for migrate in ["off", "auto"] {
+        let scratch = Scratch::new();
+        let mut program = holding(&scratch, &[ON, ("WMSHIM_HEADROOM", "0"), ("WMSHIM_MIGRATE", migrate)]);
+        assert_eq!(program.say("pause"), 0);
+        let begin = Instant::now();
+        let made = program.change(&format!("{{\"request\":\"limit\",\"bytes\":{}}}", 32 * MIB));
+        assert!(begin.elapsed() < AT_ONCE && made["goes_on"] == false, "{made}");
+        assert_eq!(
+            (made["devices"][0]["held_bytes"].as_u64(), program.place().0),
+            (Some(0), "paused".to_owned())
+        );
+        assert_eq!(program.say("resume"), 0);
+        let (state, on_device, on_host) = program.place();
+        assert!(state == "running" && on_device <= 32 && on_device + on_host == 72, "{on_device}, {on_host}");
+        assert!(on_host > 0 && program.stats()["pause"]["left_bytes"].as_u64() >= Some(40 * MIB));
+        program.say("touch");
+        assert_eq!((program.say("join"), program.say("check")), (0, 1));
+        // Lifted in a running process, the rest comes back by itself.
+        let made = program.change("{\"request\":\"limit\",\"bytes\":\"none\"}");
+        assert_eq!(program.place(), ("running".to_owned(), 72, 0), "{made}");
+        assert_eq!(program.say("check"), 1);
+        program.end();
+    }
 }
 
 #[test]
 fn a_limit_that_is_lifted_while_it_is_paused_moves_nothing_before_the_resume() {
-    let scratch = Scratch::new();
-    let mut program = holding(&scratch, &[ON, ("WMSHIM_HEADROOM", "0"), ("WMSHIM_DEVICE_LIMIT", "48MiB")]);
-    assert!(program.place().2 > 0);
-    assert_eq!(program.say("pause"), 0);
-    let begin = Instant::now();
-    let made = program.change("{\"request\":\"limit\",\"bytes\":\"none\"}");
-    assert!(begin.elapsed() < AT_ONCE && made["goes_on"] == false, "{made}");
-    assert!(reasons(&made).contains("is paused"), "{made}");
-    assert_eq!(program.place(), ("paused".to_owned(), 0, 72));
-    assert_eq!(program.say("resume"), 0);
-    // What had no room before the pause is no part of it, and comes by the next step.
-    program.change("{\"request\":\"limit\"}");
-    assert_eq!(program.place(), ("running".to_owned(), 72, 0));
-    assert_eq!(program.say("check"), 1);
-    program.end();
+    for migrate in ["off", "auto"] {
+        let scratch = Scratch::new();
+        let mut program = holding(
+            &scratch,
+            &[ON, ("WMSHIM_HEADROOM", "0"), ("WMSHIM_DEVICE_LIMIT", "48MiB"), ("WMSHIM_MIGRATE", migrate)],
+        );
+        assert!(program.place().2 > 0);
+        assert_eq!(program.say("pause"), 0);
+        let begin = Instant::now();
+        let made = program.change("{\"request\":\"limit\",\"bytes\":\"none\"}");
+        assert!(begin.elapsed() < AT_ONCE && made["goes_on"] == false, "{made}");
+        assert!(reasons(&made).contains("is paused"), "{made}");
+        assert_eq!(program.place(), ("paused".to_owned(), 0, 72));
+        assert_eq!(program.say("resume"), 0);
+        // What had no room before the pause is no part of it, and comes by the next step.
+        program.change("{\"request\":\"limit\"}");
+        assert_eq!(program.place(), ("running".to_owned(), 72, 0));
+        assert_eq!(program.say("check"), 1);
+        program.end();
+    }
 }
 
 /// The pause goes on: a launch waits, and so does a request for memory that the driver serves.

@@ -51,7 +51,11 @@ impl Machine {
 
     /// Programs with so many MiB in blocks of 8 MiB, which know each other.
     fn with(&self, sizes: &[u64]) -> Vec<Program> {
-        let mut programs: Vec<Program> = sizes.iter().map(|_| self.start(&[])).collect();
+        self.with_variables(sizes, &[])
+    }
+
+    fn with_variables(&self, sizes: &[u64], variables: &[(&str, &str)]) -> Vec<Program> {
+        let mut programs: Vec<Program> = sizes.iter().map(|_| self.start(variables)).collect();
         for (program, size) in programs.iter_mut().zip(sizes) {
             program.has(*size);
         }
@@ -364,26 +368,28 @@ fn when_the_broker_is_stopped_all_go_on() {
 /// memory on the host.
 #[test]
 fn one_that_cannot_be_paused_keeps_its_memory() {
-    let machine = Machine::new();
-    let mut programs = machine.with(&[96, 96]);
-    programs[0].once();
-    assert_eq!(programs[0].say("hold"), 0);
-    programs[1].tell("once");
-    let mut longest = Duration::ZERO;
-    until("the pause is refused", || {
-        longest = longest.max(programs[0].once());
-        let problem = &programs[0].stats()["pause"]["problem"];
-        problem.as_str().is_some_and(|why| why.contains("waits for the host"))
-    });
-    assert!(longest < Duration::from_secs(6), "{longest:?}");
-    assert!(programs[1].hear().parse::<i64>().is_ok_and(|milliseconds| milliseconds >= 0));
-    assert_eq!(programs[0].place(), (96, 0));
-    assert_eq!(programs[0].say("release"), 0);
-    until("the other one has its memory back", || {
-        programs[1].once();
-        programs[1].place() == (96, 0)
-    });
-    assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+    for migrate in ["off", "auto"] {
+        let machine = Machine::new();
+        let mut programs = machine.with_variables(&[96, 96], &[("WMSHIM_MIGRATE", migrate)]);
+        programs[0].once();
+        assert_eq!(programs[0].say("hold"), 0);
+        programs[1].tell("once");
+        let mut longest = Duration::ZERO;
+        until("the pause is refused", || {
+            longest = longest.max(programs[0].once());
+            let problem = &programs[0].stats()["pause"]["problem"];
+            problem.as_str().is_some_and(|why| why.contains("waits for the host"))
+        });
+        assert!(longest < Duration::from_secs(6), "{longest:?}");
+        assert!(programs[1].hear().parse::<i64>().is_ok_and(|milliseconds| milliseconds >= 0));
+        assert_eq!(programs[0].place(), (96, 0));
+        assert_eq!(programs[0].say("release"), 0);
+        until("the other one has its memory back", || {
+            programs[1].once();
+            programs[1].place() == (96, 0)
+        });
+        assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+    }
 }
 
 /// It waits for the operator, and not for its turn.

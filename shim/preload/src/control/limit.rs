@@ -36,7 +36,7 @@ fn shown(bytes: u64) -> String {
 fn step(manager: &'static Manager<Device>, until: Instant, caller: StepCaller) -> StepEnd {
     let give_back = |bytes| physical::give_back(manager, bytes);
     let terms = terms(until, caller, &give_back);
-    let end = if manager.bytes_beyond_limit() > 0 || PROCESS.moves.is_migrating() {
+    let end = if manager.bytes_beyond_limit() > 0 || PROCESS.moves.brings_back() {
         PROCESS.moves.step_to_limit(manager, &terms)
     } else {
         PROCESS.moves.step_home(manager, &terms)

@@ -113,8 +113,10 @@ impl Migrations {
             return;
         }
         if let Some(why) = pin_reason::of_settings(settings) {
-            let named = match settings {
-                _ if settings.migrate != Migrate::Off => "WMSHIM_MIGRATE",
+            let named = match settings.migrate {
+                // Nothing that was asked for is missing.
+                Migrate::Auto if !is_for_pauses => return log::debug!("memory does not move with {why}"),
+                Migrate::Auto | Migrate::On | Migrate::Asked => "WMSHIM_MIGRATE",
                 _ if settings.pause != Pause::Off => "WMSHIM_PAUSE",
                 _ => "WMSHIM_SHARE",
             };
@@ -122,7 +124,7 @@ impl Migrations {
         }
         self.is_on.store(true, Relaxed);
         GATE.turn_on();
-        let is_migrating = settings.migrate.moves_by_itself();
+        let is_migrating = settings.migrates_by_itself();
         if !is_migrating && !is_for_pauses {
             return;
         }
@@ -171,6 +173,12 @@ impl Migrations {
         self.is_migrating.load(Relaxed)
     }
 
+    /// Does memory come back by itself once there is room for it? With care it does so only where it
+    /// is used.
+    pub(crate) fn brings_back(&self) -> bool {
+        self.is_migrating() && !self.is_careful()
+    }
+
     /// Does it move only where that was measured to be faster?
     pub(super) fn is_careful(&self) -> bool {
         self.is_careful.load(Relaxed)
@@ -197,7 +205,7 @@ impl Migrations {
 
     /// It does again, if the user has set that.
     pub(crate) fn resume(&self, settings: &Settings) {
-        let may_migrate = self.is_on() && settings.migrate.moves_by_itself();
+        let may_migrate = self.is_on() && settings.migrates_by_itself();
         if may_migrate && !self.is_migrating.swap(true, Relaxed) && self.notes_last_uses(settings) {
             launches::subscribe(Subscriber::LastUse);
         }

@@ -41,6 +41,16 @@ impl Settings {
     pub(crate) fn may_pause(&self) -> bool {
         self.pause != Pause::Off || self.share != Share::Off
     }
+
+    /// Does the library move memory by itself? Where processes take turns, each has all of its
+    /// memory in its turn, and with `auto` nothing else moves: it would not be known who lacks what.
+    pub(crate) fn migrates_by_itself(&self) -> bool {
+        match self.migrate {
+            Migrate::On => true,
+            Migrate::Auto => self.share == Share::Off,
+            Migrate::Off | Migrate::Asked => false,
+        }
+    }
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();

@@ -41,13 +41,6 @@ pub(crate) enum Migrate {
     On,
 }
 
-impl Migrate {
-    /// Does memory move by itself?
-    pub(crate) fn moves_by_itself(self) -> bool {
-        matches!(self, Self::Auto | Self::On)
-    }
-}
-
 /// Does the process share GPUs with others of the user that want all of their memory?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
