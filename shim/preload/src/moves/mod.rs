@@ -116,7 +116,7 @@ impl Migrations {
             let named = match settings.migrate {
                 // Nothing that was asked for is missing.
                 Migrate::Auto if !is_for_pauses => return log::debug!("memory does not move with {why}"),
-                Migrate::Auto | Migrate::On | Migrate::Asked => "WMSHIM_MIGRATE",
+                Migrate::On | Migrate::Asked => "WMSHIM_MIGRATE",
                 _ if settings.pause != Pause::Off => "WMSHIM_PAUSE",
                 _ => "WMSHIM_SHARE",
             };
