@@ -155,7 +155,8 @@ fn wrong_calls_are_errors_and_right_ones_move_what_they_say() {
 
 #[test]
 fn without_the_setting_nothing_moves_and_one_line_names_it() {
-    let (told, device, said) = codes(&[("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")]);
+    let (told, device, said) =
+        codes(&[("WMSHIM_MIGRATE", "off"), ("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")]);
     let wrong = [0, 1, 1, 1, 2, 0, 1, 1, 1, 1, 1, 1, 801];
     assert_eq!(told, [&wrong[..], &[800, 800, 800, 800, 800, 0, 0, 1]].concat(), "{said}");
     assert_eq!(device["moves"]["out_bytes"], 0);

@@ -67,7 +67,7 @@ fn what_left_comes_back_when_the_limit_is_lifted() {
 /// Hazard (wrong result): calls of the program are in flight that no gate knows of.
 #[test]
 fn without_the_gate_no_block_moves_and_the_limit_holds_for_later_ones() {
-    let mut program = Limited::holding(&[]);
+    let mut program = Limited::holding(&[("WMSHIM_MIGRATE", "off")]);
     let made = program.limit(160 * MIB);
     assert_eq!((made.out, made.device("beyond_bytes") >= 240 * MIB), (0, true), "{made:?}");
     assert!(made.reasons().iter().any(|reason| reason.contains("WMSHIM_MIGRATE=off")), "{made:?}");

@@ -79,7 +79,7 @@ fn a_piece_that_is_mapped_comes_where_memory_may_move_and_nothing_uses_it() {
     let outcome = passer.pass(&["mapped", "1"], &[MOVES]);
     assert_comes(&outcome, 1);
     assert_eq!(line(&outcome, "range "), NOT_SUPPORTED, "the driver's answer");
-    let outcome = passer.pass(&["mapped", "1"], &[]);
+    let outcome = passer.pass(&["mapped", "1"], &[("WMSHIM_MIGRATE", "off")]);
     assert_stays(&outcome, 1);
     assert!(outcome.stderr.contains("WMSHIM_MIGRATE=on"), "{}", outcome.stderr);
     assert_eq!(line(&outcome, "range "), OUT_OF_MEMORY, "nor by its address");

@@ -362,7 +362,9 @@ fn clients_that_come_and_go_leave_it_where_the_last_request_wanted_it() {
 
 #[test]
 fn a_process_that_cannot_be_paused_says_so() {
-    for variables in [&[][..], &[ON, ("WMSHIM_STITCH", "off")], &[ON, ("WMSHIM_OVERFLOW", "off")]] {
+    for variables in
+        [&[("WMSHIM_MIGRATE", "off")][..], &[ON, ("WMSHIM_STITCH", "off")], &[ON, ("WMSHIM_OVERFLOW", "off")]]
+    {
         let scratch = Scratch::new();
         let mut program = Served::start(&scratch, variables);
         program.say("block 8");
