@@ -28,8 +28,7 @@ impl Machine {
         let include = c::flag("-I", &places::workspace("shim/preload/include"));
         let shim = places::shim();
         let program = c::program(&scratch, "turns", &[&include, shim.to_str().expect("a readable path")]);
-        let driver = driver::simulated(&scratch);
-        Self { scratch, driver, program }
+        Self { driver: driver::simulated(&scratch), scratch, program }
     }
 
     fn start(&self, variables: &[(&str, &str)]) -> Program {
@@ -51,14 +50,8 @@ impl Machine {
 
     /// Programs with so many MiB in blocks of 8 MiB, which know each other.
     fn with(&self, sizes: &[u64]) -> Vec<Program> {
-        self.with_variables(sizes, &[])
-    }
-
-    fn with_variables(&self, sizes: &[u64], variables: &[(&str, &str)]) -> Vec<Program> {
-        let mut programs: Vec<Program> = sizes.iter().map(|_| self.start(variables)).collect();
-        for (program, size) in programs.iter_mut().zip(sizes) {
-            program.has(*size);
-        }
+        let mut programs: Vec<Program> = sizes.iter().map(|_| self.start(&[])).collect();
+        programs.iter_mut().zip(sizes).for_each(|(program, size)| program.has(*size));
         programs
     }
 
@@ -370,7 +363,8 @@ fn when_the_broker_is_stopped_all_go_on() {
 fn one_that_cannot_be_paused_keeps_its_memory() {
     for migrate in ["off", "auto"] {
         let machine = Machine::new();
-        let mut programs = machine.with_variables(&[96, 96], &[("WMSHIM_MIGRATE", migrate)]);
+        let mut programs = [(); 2].map(|()| machine.start(&[("WMSHIM_MIGRATE", migrate)]));
+        programs.iter_mut().for_each(|program| program.has(96));
         programs[0].once();
         assert_eq!(programs[0].say("hold"), 0);
         programs[1].tell("once");

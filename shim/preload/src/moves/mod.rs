@@ -173,8 +173,7 @@ impl Migrations {
         self.is_migrating.load(Relaxed)
     }
 
-    /// Does memory come back by itself once there is room for it? With care it does so only where it
-    /// is used.
+    /// Does memory come back by itself once there is room for it? With care only used memory does.
     pub(crate) fn brings_back(&self) -> bool {
         self.is_migrating() && !self.is_careful()
     }

@@ -43,7 +43,8 @@ impl Settings {
     }
 
     /// Does the library move memory by itself? Where processes take turns, each has all of its
-    /// memory in its turn, and with `auto` nothing else moves: it would not be known who lacks what.
+    /// memory in its turn. With `auto` nothing else moves then, so that the library knows what a
+    /// process lacks.
     pub(crate) fn migrates_by_itself(&self) -> bool {
         match self.migrate {
             Migrate::On => true,

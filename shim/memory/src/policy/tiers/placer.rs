@@ -317,8 +317,8 @@ impl TierPlacer {
         Placement(self.residency.all().map(|(block, placed)| (block.name, placed.home)).collect())
     }
 
-    /// Blocks go to where they lay: those that came leave, as far as the others need their room, and
-    /// then these come.
+    /// Blocks go to where they lay: those that came leave, as far as the others need their room.
+    /// Then these come.
     pub fn restore(&mut self, before: &Placement, moves: &mut Vec<TierMove>) {
         let (keys, residency) = (&self.keys, &self.residency);
         let lived = |(name, bytes): &(u64, u64)| {
