@@ -25,19 +25,22 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// Why some of it is not mapped still.
     pub fn map_unmapped(&self) -> Result<(), MoveRefusal> {
-        let mut tries = 0;
-        loop {
-            let draft = self.lock().draft_mapping();
-            match draft {
-                Ok(None) => return Ok(()),
-                Ok(Some(handle)) => self.map_handle(&handle)?,
-                Err(refusal) if tries == TRIES => return Err(refusal),
-                Err(_) => {
-                    tries += 1;
-                    self.await_changes(CHANGE);
+        for _ in 0..TRIES {
+            // In a statement of its own, so that the lock is not held meanwhile.
+            let unmapped = self.lock().unmapped();
+            if unmapped.is_empty() {
+                return Ok(());
+            }
+            for key in unmapped {
+                let draft = self.lock().draft_mapping(key);
+                match draft {
+                    Ok(Some(handle)) => self.map_handle(&handle)?,
+                    // Another thread has it, or changes mappings.
+                    Ok(None) | Err(_) => self.await_changes(CHANGE),
                 }
             }
         }
+        Err(MoveRefusal::Busy)
     }
 
     fn map_handle(&self, handle: &OccupiedHandle) -> Result<(), MoveRefusal> {

@@ -1,18 +1,23 @@
 //! Drafts of memory that a pause has left unmapped at the addresses of its blocks
 //! ([`crate::books::ledger`], `unmapped`).
 
-use crate::books::ledger::OccupiedHandle;
+use crate::books::ledger::{HandleKey, OccupiedHandle};
 use crate::state::State;
 use crate::vocabulary::moves::MoveRefusal;
 
 impl State {
-    /// A handle whose memory is to be mapped at its addresses; it is held meanwhile. `None`: all
-    /// memory is mapped.
+    /// The handles whose memory is mapped at no address of the program.
+    pub(crate) fn unmapped(&self) -> Vec<HandleKey> {
+        self.holdings.ledger.unmapped()
+    }
+
+    /// One of them, to be mapped at its addresses; it is held meanwhile. `None`: another thread has
+    /// it, or has mapped it.
     ///
     /// # Errors
     /// Another thread is changing mappings.
-    pub(crate) fn draft_mapping(&mut self) -> Result<Option<OccupiedHandle>, MoveRefusal> {
-        let Some(handle) = self.holdings.ledger.next_unmapped() else { return Ok(None) };
+    pub(crate) fn draft_mapping(&mut self, key: HandleKey) -> Result<Option<OccupiedHandle>, MoveRefusal> {
+        let Some(handle) = self.holdings.ledger.unmapped_handle(key) else { return Ok(None) };
         if !self.under_way.is_none_but(0) {
             return Err(MoveRefusal::Busy);
         }

@@ -11,10 +11,15 @@ impl Ledger {
         self.handles.change(key, |memory| memory.unmapped = unmapped);
     }
 
-    /// One of these handles, whether blocks lie on it or all were freed.
-    pub(crate) fn next_unmapped(&self) -> Option<OccupiedHandle> {
-        let mut unmapped = self.handles.all().filter(|(_, memory)| memory.unmapped && !memory.held);
-        let (key, memory) = unmapped.next()?;
+    /// All these handles.
+    pub(crate) fn unmapped(&self) -> Vec<HandleKey> {
+        self.handles.all().filter(|(_, memory)| memory.unmapped).map(|(key, _)| key).collect()
+    }
+
+    /// One of them, whether blocks lie on it or all were freed; `None`: it is mapped again, or a
+    /// plan holds it.
+    pub(crate) fn unmapped_handle(&self, key: HandleKey) -> Option<OccupiedHandle> {
+        let memory = self.handles.get(key).filter(|memory| memory.unmapped && !memory.held)?;
         let start = memory.active.or(memory.mapped.first().copied())?;
         Some(memory.occupied_at(key, start))
     }
