@@ -1,8 +1,8 @@
 //! Hazard (wrong report): a slow machine counts as a slow library, or each machine counts as slow.
 //!
 //! A bound of milliseconds on one call says something about the library only where the machine
-//! itself keeps pace: a virtual machine whose pages take several times as long, or whose threads
-//! wait for a processor, breaks each such bound.
+//! itself keeps pace. A virtual machine on which pages take several times as long, or threads wait
+//! for a processor, breaks each such bound.
 
 use std::panic::{UnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -6,7 +6,7 @@ use crate::state::State;
 use crate::vocabulary::moves::MoveRefusal;
 
 impl State {
-    /// The handles whose memory is mapped at no address of the program.
+    /// The handles with memory that is mapped at no address of the program.
     pub(crate) fn unmapped(&self) -> Vec<HandleKey> {
         self.holdings.ledger.unmapped()
     }

@@ -28,15 +28,13 @@ impl Pauses {
         }
         // A thread that waits at the gate may be waited for by an exit handler. The exit may have
         // interrupted a thread that has a lock, so another one has the memory mapped.
-        if GATE.is_awaited() && !pauses.unmapped.is_in_files() {
+        if parts.has_waiters() {
             let started = thread::spawn(c"wmshim-pause", STACK, move || {
                 // A pause may be at its last step.
                 while !GATE.is_kept() && begin.elapsed() < MOVING {
                     std::thread::sleep(LOOK);
                 }
-                if parts.map_at_exit() {
-                    GATE.open_at_exit();
-                }
+                parts.open_for_waiters();
             });
             // Later steps of the exit end what our threads do.
             while started.is_ok() && GATE.is_awaited() && begin.elapsed() < MOVING {
@@ -47,6 +45,19 @@ impl Pauses {
 }
 
 impl PausedParts {
+    /// Does a thread wait at the gate for memory that lies on the host?
+    fn has_waiters(self) -> bool {
+        GATE.is_awaited() && !self.pauses.unmapped.is_in_files()
+    }
+
+    /// The process exits. A thread that came before the gate was kept closed has not said that it
+    /// waits, and an exit handler may wait for it.
+    pub(super) fn open_for_waiters(self) {
+        if self.has_waiters() && self.map_at_exit() {
+            GATE.open_at_exit();
+        }
+    }
+
     /// The process exits, and a call needs memory. The exit has waited for the thread that carries
     /// requests out.
     pub(super) fn resume_at_exit(self) {

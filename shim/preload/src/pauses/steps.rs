@@ -84,6 +84,9 @@ impl PausedParts {
     fn pause_now(self, pausing: Pausing) {
         let done = work::pause(self, &pausing);
         self.has_paused(done, &pausing.extent, pausing.left);
+        if process::exiting() {
+            return self.open_for_waiters();
+        }
         // A call that came before the gate was kept closed has not seen that it is.
         let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
         if GATE.is_kept() && is_auto() && GATE.is_awaited() {

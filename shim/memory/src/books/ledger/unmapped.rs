@@ -1,4 +1,4 @@
-//! Handles whose memory is mapped at their staging place alone, and not at their addresses.
+//! Handles with memory that is mapped at their staging place alone, and not at their addresses.
 //!
 //! Invariants: the ledger knows the mappings of such a handle, and no step unmaps one; it is never
 //! idle, so no request gets its addresses or its memory.
