@@ -137,12 +137,11 @@ impl World {
         let piece = &self.pieces[index.checked_rem(self.pieces.len())?];
         let range = piece.address..piece.address + piece.bytes;
         let other = if to == Tier::Device { Tier::Host } else { Tier::Device };
-        let order = |range, to| MoveOrder::new(range, to);
-        let mut ranges = vec![RangeMove::new(order(range, to), u64::MAX)];
+        let mut ranges = vec![RangeMove::new(MoveOrder::new(range, to), u64::MAX)];
         if let Some(beside) = beside.checked_rem(self.live.len()) {
             let live = &self.live[beside];
             let range = live.address..live.address + live.bytes;
-            ranges.push(RangeMove::new(order(range, other), u64::MAX));
+            ranges.push(RangeMove::new(MoveOrder::new(range, other), u64::MAX));
         }
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
