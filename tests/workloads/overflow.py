@@ -91,7 +91,7 @@ def gnn(options):
 
 def capped(name, options, bare, cap, least=0, **variables):
     """The graph network on a device of `cap` bytes, beside the bare run. `least`: the seconds in which its excess crosses the link."""
-    ours, failed = run("gnn.py", options.library, NODES="3e6", ITERS=7, WMSHIM_DEVICE_LIMIT=f"{cap / GIB:.2f}GiB", **variables)
+    ours, failed = run("gnn.py", options.library, NODES="3e6", ITERS=os.environ.get("ITERS", 7), WMSHIM_DEVICE_LIMIT=f"{cap / GIB:.2f}GiB", **variables)
     if failed:
         return row(name, failed=failed)
     extra = ours["median_s"] - bare["median_s"]

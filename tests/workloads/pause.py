@@ -43,7 +43,8 @@ def wrong(torch, tensors, turns):
 
 
 def used():
-    query = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    query = ["nvidia-smi", f"--id={gpu}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
     except (OSError, ValueError, IndexError, subprocess.CalledProcessError):

@@ -150,6 +150,12 @@ impl Holdings {
         self.quarantine.iter().chain(self.stranded.iter().flat_map(|stranded| &stranded.steps))
     }
 
+    /// Is memory left mapped at one of these addresses, by a step that has yet to be taken?
+    pub(crate) fn is_left_mapped_at(&self, addresses: &[u64]) -> bool {
+        let is_there = |step: &Undo| matches!(step, Undo::Unmap { address, .. } if addresses.contains(address));
+        self.unreleased().any(is_there)
+    }
+
     /// Steps that failed before are tried once more, whenever memory is given back.
     pub(crate) fn take_quarantined(&mut self) -> Vec<Undo> {
         std::mem::take(&mut self.quarantine)

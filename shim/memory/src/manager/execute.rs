@@ -8,6 +8,7 @@
 use wm_abi::CUresult;
 use wm_driver::{Gpu, Handle, Tier};
 
+use super::remap::MappedAccess;
 use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 
 /// Makes an extent. Of each other GPU that it takes memory of, `headroom` bytes are made first and
@@ -27,6 +28,37 @@ pub(crate) fn build<G: Gpu>(
         Err((code, tier)) => Err(BuildFailure { code, tier, not_undone: dismantle(gpu, &undo) }),
     };
     (built, dismantle(gpu, &beside))
+}
+
+/// Maps memory at addresses that are reserved and have none, at all of them or at none. The last one
+/// is the extent's.
+pub(crate) fn build_at<G: Gpu>(
+    gpu: &G,
+    part: ExtentPart,
+    places: &[u64],
+    access: MappedAccess,
+) -> Result<Built, BuildFailure> {
+    let mut undo = Vec::new();
+    let made = obtain(gpu, part, &mut undo).and_then(|handle| {
+        let place = |address: &u64| map_at(gpu, (*address, part.bytes(), handle), access, &mut undo);
+        places.iter().try_for_each(place).map_err(|code| (code, None)).map(|()| handle)
+    });
+    undo.reverse();
+    match made {
+        Ok(handle) => Ok(Built { base: places.last().copied().unwrap_or(0), handles: vec![handle], undo }),
+        Err((code, tier)) => Err(BuildFailure { code, tier, not_undone: dismantle(gpu, &undo) }),
+    }
+}
+
+fn map_at<G: Gpu>(
+    gpu: &G,
+    (address, bytes, handle): (u64, u64, Handle),
+    access: MappedAccess,
+    undo: &mut Vec<Undo>,
+) -> wm_driver::gpu::Result<()> {
+    gpu.map(address, bytes as usize, handle)?;
+    undo.push(Undo::Unmap { address, bytes, handle });
+    access.grant(gpu, address, bytes as usize)
 }
 
 /// Takes the idle memory of other GPUs' managers. The steps release it, and no account counts it

@@ -14,10 +14,10 @@ use std::ops::Range;
 use wm_abi::CUresult;
 use wm_driver::Gpu;
 
-use super::remap::{Remap, RemapFailure};
+use super::remap::{MappedAccess, Remap, RemapFailure};
 use super::{Manager, execute};
 use crate::sync::MutexGuard;
-use crate::vocabulary::plan::{Build, BuildFailure, Built, Undo};
+use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::round_up;
 
@@ -37,6 +37,17 @@ impl<G: Gpu> Manager<G> {
             self.lock().quarantine(failed);
         }
         built
+    }
+
+    /// Maps memory at addresses that are reserved and have none.
+    pub(super) fn build_at(
+        &self,
+        part: ExtentPart,
+        places: &[u64],
+        access: MappedAccess,
+    ) -> Result<Built, BuildFailure> {
+        let _mappings = self.lock_mappings();
+        execute::build_at(&self.gpu, part, places, access)
     }
 
     /// Takes things apart; the steps that failed come back.

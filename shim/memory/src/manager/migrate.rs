@@ -2,8 +2,9 @@
 //!
 //! The spare is made or taken, mapped in a range of its own, where memory of the host stays mapped
 //! for the next time, and filled by a copy; then it takes the old memory's place wherever that is
-//! mapped. A failure before that changes nothing, one during it is undone. Nothing is waited for
-//! but the copy, and that for a bounded time.
+//! mapped. Where nothing is mapped the spare of the device is filled in its place. A failure before
+//! that changes nothing, one during it is undone. Nothing is waited for but the copy, and that for a
+//! bounded time.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
@@ -19,7 +20,7 @@ use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved, SpareSource};
-use crate::vocabulary::plan::{Built, Undo};
+use crate::vocabulary::plan::{BuildFailure, Built, Undo};
 
 /// How long to look whether work is over. Not at once: an event that is recorded in idle streams
 /// takes some microseconds to be passed.
@@ -209,7 +210,7 @@ impl<G: Gpu> Manager<G> {
         if !later.is_empty() {
             self.lock().quarantine(later);
         }
-        match swap.staged().map_or_else(|| self.build(&swap.scratch()), Ok) {
+        match self.map_spare(&swap) {
             Ok(built) => {
                 if self.rules.settings.verify_moves {
                     self.verify(&mut swap, built.base);
@@ -222,6 +223,14 @@ impl<G: Gpu> Manager<G> {
                 Err(if failure.tier.is_some() { MoveRefusal::Full } else { failure.code.into() })
             }
         }
+    }
+
+    /// Maps the spare where it is filled, if it is not mapped already.
+    fn map_spare(&self, swap: &Swap) -> Result<Built, BuildFailure> {
+        if swap.fills_in_place() {
+            return self.build_at(swap.part(), &swap.handle.places(), own_access(&swap.handle));
+        }
+        swap.staged().map_or_else(|| self.build(&swap.scratch()), Ok)
     }
 
     pub(super) fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, MoveRefusal> {
@@ -269,6 +278,9 @@ impl<G: Gpu> Manager<G> {
         if let Err(refusal) = outcome {
             return self.undo(&swap, &built, refusal);
         }
+        if swap.fills_in_place() {
+            return Ok(self.finish(&swap, built));
+        }
         let (places, bytes) = (swap.handle.places(), swap.handle.bytes());
         let full = own_access(&swap.handle);
         let access = if swap.handle.foreign { MappedAccess::Reading } else { full };
@@ -302,7 +314,8 @@ impl<G: Gpu> Manager<G> {
 
     fn finish(&self, swap: &Swap, built: Built) -> Moved {
         let (moved, given_up) = self.lock().commit_swap(swap, built.handles[0], built.base);
-        let is_scratch = |step: &Undo| !swap.stays_staged() && !matches!(step, Undo::Release { .. });
+        let stays_mapped = swap.stays_staged() || swap.fills_in_place();
+        let is_scratch = |step: &Undo| !stays_mapped && !matches!(step, Undo::Release { .. });
         let steps: Vec<Undo> = built.undo.into_iter().filter(is_scratch).chain(given_up).collect();
         let failed = self.dismantle(&steps);
         self.lock().quarantine(failed);

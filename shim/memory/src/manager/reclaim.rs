@@ -91,6 +91,11 @@ impl<G: Gpu> Manager<G> {
         ready + self.release(tier, &wanted)
     }
 
+    /// Tries the steps once more that failed before, and those that waited for the end of copies.
+    pub(super) fn take_left_steps(&self) {
+        self.release(None, &|_| 0);
+    }
+
     fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
         let mut state = self.wait_until(|state| !state.under_way.is_pinned());
         // It may take minutes, and the thread may be one that answers questions.

@@ -23,6 +23,18 @@ pub(super) enum MappedAccess {
     WithCpu,
 }
 
+impl MappedAccess {
+    /// Grants it where memory is mapped.
+    pub(super) fn grant<G: Gpu>(self, gpu: &G, address: u64, bytes: usize) -> Result<()> {
+        match self {
+            Self::Full => gpu.allow(address, bytes),
+            Self::Alone => gpu.allow_alone(address, bytes),
+            Self::Reading => gpu.allow_reading(address, bytes),
+            Self::WithCpu => gpu.allow_cpu(address, bytes),
+        }
+    }
+}
+
 /// Memory, and the access that the GPU has where it is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mappable {
@@ -79,12 +91,7 @@ impl MappedPlace {
             gpu.map(self.address, self.bytes, wanted.handle)?;
             self.mapped = Some(wanted);
         }
-        match wanted.access {
-            MappedAccess::Full => gpu.allow(self.address, self.bytes),
-            MappedAccess::Alone => gpu.allow_alone(self.address, self.bytes),
-            MappedAccess::Reading => gpu.allow_reading(self.address, self.bytes),
-            MappedAccess::WithCpu => gpu.allow_cpu(self.address, self.bytes),
-        }
+        wanted.access.grant(gpu, self.address, self.bytes)
     }
 }
 

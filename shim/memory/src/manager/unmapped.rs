@@ -23,7 +23,8 @@ impl<G: Gpu> Manager<G> {
     /// Maps all such memory at its addresses.
     ///
     /// # Errors
-    /// Why some of it is not mapped still.
+    /// Why some of it is not mapped still; `Busy` where copies that were to fill such addresses do
+    /// not end.
     pub fn map_unmapped(&self) -> Result<(), MoveRefusal> {
         for _ in 0..TRIES {
             // In a statement of its own, so that the lock is not held meanwhile.
@@ -35,12 +36,20 @@ impl<G: Gpu> Manager<G> {
                 let draft = self.lock().draft_mapping(key);
                 match draft {
                     Ok(Some(handle)) => self.map_handle(&handle)?,
+                    Err(MoveRefusal::InUse) => self.unmap_left_memory(),
                     // Another thread has it, or changes mappings.
                     Ok(None) | Err(_) => self.await_changes(CHANGE),
                 }
             }
         }
         Err(MoveRefusal::Busy)
+    }
+
+    /// Memory was to come to such addresses, and did not. It is mapped there until its copies are
+    /// over, or a try to unmap it succeeds.
+    fn unmap_left_memory(&self) {
+        let _is_over = self.see_over(|gpu| gpu.is_settled(CHANGE));
+        self.take_left_steps();
     }
 
     fn map_handle(&self, handle: &OccupiedHandle) -> Result<(), MoveRefusal> {

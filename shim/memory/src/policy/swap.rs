@@ -41,24 +41,25 @@ pub(crate) fn spare(
     if handle.tier == to && !handle.foreign || !allowed || !one_end {
         return Err(MoveRefusal::Unfit);
     }
-    let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();
+    let handles = facts.ledger.handles();
     let is_past = |key: &HandleKey| facts.timeline.all_past(&facts.ledger.touching_handle(*key));
+    let fits = |key: &HandleKey| {
+        handles.get(*key).is_some_and(|idle| (idle.tier, idle.bytes) == (to, handle.bytes()))
+    };
     // It comes to be mapped wherever either was, and an extent must not have one handle twice:
     // where they meet, the idle one is unmapped first.
     let is_apart = |key: &HandleKey| !facts.ledger.meets(handle, *key);
-    let kept = facts.ledger.handles().kept();
-    let idle = || facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key).filter(is_past);
-    let unkept = || idle().filter(|key| kept.since(*key).is_none());
-    let own = || idle().find(|key| kept.of(handle.key).is_some_and(|(own, _)| own == *key));
-    if let Some(key) = own().or_else(|| unkept().find(is_apart)).or_else(|| unkept().next()) {
+    let own = handles.kept().of(handle.key).map(|(own, _)| own).filter(fits).filter(is_past);
+    let others = || handles.idle_without_copies(to, handle.bytes()).filter(is_past);
+    if let Some(key) = own.or_else(|| others().find(is_apart)).or_else(|| others().next()) {
         return Ok(Spare::Idle(key));
     }
     let room = room.ok_or(MoveRefusal::Full)?;
     if may_make(facts, room, rules, (to, handle.bytes())) {
         return Ok(Spare::New);
     }
-    // Of those that meet the handle in an extent the others are unmapped there first.
-    idle().max_by_key(|key| kept.since(*key)).map(Spare::Idle).ok_or(MoveRefusal::Full)
+    let copies = handles.kept().by_age().rev();
+    copies.filter(fits).find(is_past).map(Spare::Idle).ok_or(MoveRefusal::Full)
 }
 
 /// Is there room for a handle of so many bytes on a tier?

@@ -74,8 +74,12 @@ impl Swap {
     /// The memory that is mapped at the handle's addresses before the swap, and after it with the
     /// spare.
     pub(crate) fn mapped(&self, spare: Handle) -> [Option<Handle>; 2] {
-        let had = !self.handle.away && self.handle.unmapped.is_none();
-        [had.then_some(self.handle.raw), (!self.unmaps).then_some(spare)]
+        [self.handle.has_mapping().then_some(self.handle.raw), (!self.unmaps).then_some(spare)]
+    }
+
+    /// Is the spare filled at the handle's own addresses? Nothing is mapped there.
+    pub(crate) fn fills_in_place(&self) -> bool {
+        self.to == Tier::Device && !self.handle.has_mapping()
     }
 
     /// Where the bytes of an address of the handle are read.
@@ -111,10 +115,15 @@ impl Swap {
 
     /// The extent in which the spare is filled otherwise.
     pub(crate) fn scratch(&self) -> Build {
+        Build { parts: vec![self.part()], gap: 0 }
+    }
+
+    /// The spare, to be mapped.
+    pub(crate) fn part(&self) -> ExtentPart {
         let (tier, bytes) = (self.to, self.handle.bytes());
         let new = ExtentPart::New { tier, bytes };
         let existing = |taken: &TakenHandle| ExtentPart::Existing { handle: taken.raw, bytes };
-        Build { parts: vec![self.spare.as_ref().map_or(new, existing)], gap: 0 }
+        self.spare.as_ref().map_or(new, existing)
     }
 }
 
@@ -170,6 +179,9 @@ impl State {
         taken: &TakenFingerprints,
     ) -> Result<Swap, MoveRefusal> {
         self.may_change(&handle, to)?;
+        if !handle.has_mapping() && self.holdings.is_left_mapped_at(&handle.places()) {
+            return Err(MoveRefusal::InUse);
+        }
         let chosen = spare(&self.facts(), &handle, to, room, rules)?;
         let occupied = joined(parts);
         let parts = match chosen {

@@ -15,11 +15,15 @@ impl State {
     /// it, or has mapped it.
     ///
     /// # Errors
-    /// Another thread is changing mappings.
+    /// `Busy`: another thread is changing mappings. `InUse`: other memory is still mapped there, and
+    /// is to be unmapped first.
     pub(crate) fn draft_mapping(&mut self, key: HandleKey) -> Result<Option<OccupiedHandle>, MoveRefusal> {
         let Some(handle) = self.holdings.ledger.unmapped_handle(key) else { return Ok(None) };
         if !self.under_way.is_none_but(0) {
             return Err(MoveRefusal::Busy);
+        }
+        if self.holdings.is_left_mapped_at(&handle.places()) {
+            return Err(MoveRefusal::InUse);
         }
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();

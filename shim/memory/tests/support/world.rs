@@ -152,7 +152,7 @@ impl World {
                 self.settle_if(*settle);
                 self.pause(frees, *comes, *fails);
             }
-            Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
+            Step::SlowCopies(slow) => drop(self.model().copies_take_long(*slow)),
             Step::Share { index, part, donates, settle, fail } => {
                 self.settle_if(*settle);
                 drop(self.share(*index, *part, *donates, *fail));

@@ -183,6 +183,12 @@ impl HandleTable {
         sizes.flat_map(|((_, bytes), set)| self.idle[*set].iter().map(|key| (key, *bytes)))
     }
 
+    /// Idle handles of a tier and of one size that do not have the bytes of others.
+    pub(crate) fn idle_without_copies(&self, tier: Tier, bytes: u64) -> impl Iterator<Item = HandleKey> {
+        let set = self.sets.get(&(tier, bytes));
+        set.into_iter().flat_map(|set| self.idle[*set].without(self.kept.idle()))
+    }
+
     /// Idle handles that have the bytes of others.
     pub(crate) fn kept(&self) -> &KeptCopies {
         &self.kept

@@ -13,7 +13,7 @@ use std::ops::Range;
 use wm_driver::KeyedFingerprint;
 use wm_driver::gpu::FINGERPRINTED_BYTES;
 
-use super::keys::HandleKey;
+use super::keys::{HandleKey, KeySet};
 
 /// Names a record. It is never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +38,11 @@ pub(crate) struct KeptCopies {
     copies: BTreeMap<HandleKey, KeptCopy>,
     /// The idle handle of each handle that has one.
     kept_for: BTreeMap<HandleKey, HandleKey>,
-    /// The idle handles of records without fingerprints.
+    /// The idle handles of all records.
+    idle: KeySet,
+    /// The same, by the age of the records.
+    by_age: BTreeMap<KeptNumber, HandleKey>,
+    /// Those of records without fingerprints.
     pending: BTreeMap<KeptNumber, HandleKey>,
     last: u64,
 }
@@ -90,6 +94,8 @@ impl KeptCopies {
         let number = KeptNumber(self.last);
         self.copies.insert(idle, KeptCopy { number, of, parts, prints: Vec::new() });
         self.kept_for.insert(of, idle);
+        self.idle.insert(idle);
+        self.by_age.insert(number, idle);
         self.pending.insert(number, idle);
     }
 
@@ -98,6 +104,8 @@ impl KeptCopies {
         let idle = self.kept_for.remove(&key).unwrap_or(key);
         if let Some(copy) = self.copies.remove(&idle) {
             self.kept_for.remove(&copy.of);
+            self.idle.remove(idle);
+            self.by_age.remove(&copy.number);
             self.pending.remove(&copy.number);
         }
     }
@@ -137,9 +145,14 @@ impl KeptCopies {
         self.copies.get(idle).filter(|copy| !copy.prints.is_empty()).map(|copy| (*idle, copy))
     }
 
-    /// Since when an idle handle has been a kept copy, in the order of records.
-    pub(crate) fn since(&self, idle: HandleKey) -> Option<KeptNumber> {
-        self.copies.get(&idle).map(|copy| copy.number)
+    /// The idle handles with the bytes of others.
+    pub(crate) fn idle(&self) -> &KeySet {
+        &self.idle
+    }
+
+    /// The same, in the order in which they became so.
+    pub(crate) fn by_age(&self) -> impl DoubleEndedIterator<Item = HandleKey> {
+        self.by_age.values().copied()
     }
 }
 
@@ -232,9 +245,12 @@ mod tests {
                     let found = copies.of(HandleKey(key)).map(|(idle, copy)| (copy.number.0, idle, copy.prints[0].0[0]));
                     let expected = of.map(|(number, idle, _, print)| (*number, HandleKey(*idle), print.unwrap_or(0)));
                     prop_assert_eq!(found, expected);
-                    let since = list.iter().find(|(_, idle, ..)| *idle == key).map(|(number, ..)| KeptNumber(*number));
-                    prop_assert_eq!(copies.since(HandleKey(key)), since);
+                    let is_idle = list.iter().any(|(_, idle, ..)| *idle == key);
+                    prop_assert_eq!(copies.idle().iter().any(|idle| idle == HandleKey(key)), is_idle);
                 }
+                let mut by_age: Vec<_> = list.iter().map(|(number, idle, ..)| (*number, HandleKey(*idle))).collect();
+                by_age.sort_unstable();
+                prop_assert!(copies.by_age().eq(by_age.into_iter().map(|(_, idle)| idle)));
             }
         }
 

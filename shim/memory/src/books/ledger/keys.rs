@@ -41,12 +41,21 @@ impl KeySet {
 
     /// Lowest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = HandleKey> {
-        let words = self.words.iter().enumerate().filter(|(_, bits)| **bits != 0);
-        words.flat_map(|(word, bits)| {
-            let set = (0..BITS).filter(move |bit| bits & (1 << bit) != 0);
-            set.map(move |bit| HandleKey(word as u32 * BITS + bit))
-        })
+        self.words.iter().enumerate().flat_map(|(word, bits)| keys_of(word, *bits))
     }
+
+    /// Those that another set does not have, lowest first.
+    pub(crate) fn without(&self, other: &Self) -> impl Iterator<Item = HandleKey> {
+        let left = |word: usize, bits: u64| bits & !other.words.get(word).copied().unwrap_or(0);
+        self.words.iter().enumerate().flat_map(move |(word, bits)| keys_of(word, left(word, *bits)))
+    }
+}
+
+/// The keys of a word's bits.
+fn keys_of(word: usize, bits: u64) -> impl DoubleEndedIterator<Item = HandleKey> {
+    let end = if bits == 0 { 0 } else { BITS };
+    let set = (0..end).filter(move |bit| bits & (1 << bit) != 0);
+    set.map(move |bit| HandleKey(word as u32 * BITS + bit))
 }
 
 #[cfg(test)]
@@ -69,6 +78,19 @@ mod tests {
                 prop_assert!(keys.iter().eq(model.iter().copied()));
                 prop_assert!(keys.iter().rev().eq(model.iter().rev().copied()));
             }
+        }
+
+        #[test]
+        fn what_another_set_has_is_left_out(
+            [one, other] in [0, 1].map(|_| prop::collection::btree_set(0u32..200, 0..100)),
+        ) {
+            let set = |names: &BTreeSet<u32>| {
+                let mut keys = KeySet::default();
+                names.iter().for_each(|name| drop(keys.insert(HandleKey(*name))));
+                keys
+            };
+            let left = one.difference(&other).map(|name| HandleKey(*name));
+            prop_assert!(set(&one).without(&set(&other)).eq(left));
         }
     }
 }

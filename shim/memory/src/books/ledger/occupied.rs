@@ -35,6 +35,11 @@ impl OccupiedHandle {
         self.range.end - self.range.start
     }
 
+    /// Is its memory mapped at its addresses?
+    pub(crate) fn has_mapping(&self) -> bool {
+        !self.away && self.unmapped.is_none()
+    }
+
     /// Every address at which it is mapped; the one in use is the last.
     pub(crate) fn places(&self) -> Vec<u64> {
         self.others.iter().copied().chain([self.range.start]).collect()

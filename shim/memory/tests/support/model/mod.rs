@@ -303,9 +303,10 @@ impl Model {
         self.lock().streams.values().all(|stream| stream.done >= stream.head)
     }
 
-    /// From now on copies take longer than anyone waits, or end at once, those under way too.
-    pub fn copies_take_long(&self, slow: bool) {
-        self.lock().contents.slow = slow;
+    /// From now on copies take longer than anyone waits, or end at once, those under way too. Says
+    /// how it was before.
+    pub fn copies_take_long(&self, slow: bool) -> bool {
+        std::mem::replace(&mut self.lock().contents.slow, slow)
     }
 
     /// The program's own ordering: later work of `to` comes after all work now in `from`.

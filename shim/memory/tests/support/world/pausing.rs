@@ -48,7 +48,12 @@ impl World {
             self.model().fail_no_more();
             self.manager.audit().expect("the books balance");
         }
+        // Copies that are under way to such addresses hold them until they end.
+        let mapped = self.manager.map_unmapped();
+        let was_slow = self.model().copies_take_long(false);
+        assert!(mapped.is_ok() || was_slow && mapped == Err(MoveRefusal::Busy), "{mapped:?}");
         self.manager.map_unmapped().expect("no failure");
+        self.model().copies_take_long(was_slow);
         let model = self.manager.gpu();
         self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
         self.moved += left;
