@@ -6,8 +6,8 @@
 Prints a table, and a line RESULT with JSON. Times are seconds, beside the bytes over the link as a plain copy of the same tensors to and
 from pinned memory carries them, measured in the same process. Rows: the first pause; a resume; the second pause, nothing written; the
 third, with a tenth of the tensors written; with --prepare host memory is made before the first pause, which has its own row; with --deep
-WMCTL a pause and a resume by that wmctl, the driver's checkpoint included; with --to DIR one to files in that folder, which should be on a local disk; and the driver's own checkpoint (cuCheckpointProcess) of a process without wmshim that holds
-the same. `used` is what nvidia-smi says of the whole GPU. A CUDA graph that was captured before the first pause is launched after each
+WMCTL a pause and a resume by that wmctl, the driver's checkpoint included; with --to DIR one to files in that folder, which should be
+on a local disk; and with --driver the driver's own checkpoint (cuCheckpointProcess) of a process without wmshim that holds the same. `used` is what nvidia-smi says of the whole GPU. A CUDA graph that was captured before the first pause is launched after each
 resume.
 """
 import argparse
@@ -140,6 +140,7 @@ def main():
     parser.add_argument("--to", metavar="DIR", help="pause to files in this folder, too, after the others")
     parser.add_argument("--prepare", action="store_true", help="make host memory before the first pause")
     parser.add_argument("--deep", metavar="WMCTL", help="after the others, pause --deep and resume by this wmctl")
+    parser.add_argument("--driver", action="store_true", help="the driver's own checkpoint, too, of another process")
     parser.add_argument("--hold", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -151,7 +152,7 @@ def main():
     import wmshim
     if not wmshim.active():
         sys.exit("run it with: wmctl run --set WMSHIM_PAUSE=on -- python3 tests/workloads/pause.py")
-    native = checkpoint(options.gib)
+    native = checkpoint(options.gib) if options.driver else None
     tensors, turns = make(torch, options.gib)
     counter = torch.zeros(1 << 20, device="cuda")
     graph = torch.cuda.CUDAGraph()

@@ -97,7 +97,7 @@ fn move_all(manager: &Manager<Model>, blocks: &[Range<u64>], to: Tier) {
         |range: &Range<u64>| MoveOrder { unmaps: to == Tier::Host, ..MoveOrder::new(range.clone(), to) };
     let mut ranges: Vec<RangeMove> =
         blocks.iter().map(|range| RangeMove::new(order(range), u64::MAX)).collect();
-    manager.swap(&mut ranges, || false).expect("nothing is in the way");
+    manager.swap_paused(&mut ranges, || false).expect("nothing is in the way");
     // A block on the handle of one that moves: it moves with that.
     let has_moved = |range: &RangeMove| matches!(range.moved.refusal, None | Some(MoveRefusal::InUse));
     assert!(ranges.iter().all(|range| range.is_over() && has_moved(range)));

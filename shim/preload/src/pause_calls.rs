@@ -7,17 +7,17 @@
 use std::ffi::{CStr, OsStr, c_char, c_uint};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::thread::{KernelThread, Uncancelled};
-use wm_memory::MoveRefusal;
+use wm_memory::{MoveRefusal, Usage};
 use wm_schema as schema;
 
 use crate::gate::GATE;
-use crate::pauses::{DEADLINE, FileFailure, PauseError, Pauses};
+use crate::pauses::{DEADLINE, FileFailure, PauseError, Pauses, StorePlace};
 use crate::process::{self, preserve_errno};
+use crate::registry;
 use crate::subsystems::PROCESS;
 
 /// `int wmshim_pause(unsigned int milliseconds)`.
@@ -37,13 +37,13 @@ unsafe extern "C" fn wmshim_pause_to(folder: *const c_char, milliseconds: c_uint
     }
     // SAFETY: the caller's string, not null.
     let folder = OsStr::from_bytes(unsafe { CStr::from_ptr(folder) }.to_bytes());
-    safely(|| pause_here(Some(folder.into()), milliseconds))
+    safely(|| pause_here(Some(StorePlace::Folder(folder.into())), milliseconds))
 }
 
-fn pause_here(folder: Option<PathBuf>, milliseconds: c_uint) -> Result<(), PauseError> {
+fn pause_here(files: Option<StorePlace>, milliseconds: c_uint) -> Result<(), PauseError> {
     let asker = Some(KernelThread::current());
     let deadline = if milliseconds == 0 { DEADLINE } else { Duration::from_millis(milliseconds.into()) };
-    Pauses::pause_to(PROCESS.paused_parts(), folder, deadline, asker)?;
+    Pauses::pause_to(PROCESS.paused_parts(), files, deadline, asker)?;
     PROCESS.pauses.wait()
 }
 
@@ -79,8 +79,8 @@ pub(crate) fn prepare() -> schema::PauseAnswer {
 }
 
 /// A client's request for a pause.
-pub(crate) fn pause(folder: Option<PathBuf>, deadline: Option<Duration>) -> schema::PauseAnswer {
-    let asked = Pauses::pause_to(PROCESS.paused_parts(), folder, deadline.unwrap_or(DEADLINE), None);
+pub(crate) fn pause(files: Option<StorePlace>, deadline: Option<Duration>) -> schema::PauseAnswer {
+    let asked = Pauses::pause_to(PROCESS.paused_parts(), files, deadline.unwrap_or(DEADLINE), None);
     answer(asked)
 }
 
@@ -91,7 +91,14 @@ pub(crate) fn deep() -> schema::PauseAnswer {
     if shares || PROCESS.turns.figures().is_some() {
         return answer(Err(PauseError::Beside));
     }
+    if registry::all().any(|manager| holds_host_memory(&manager.usage())) {
+        return answer(Err(PauseError::HostPinned));
+    }
     answer(PROCESS.pauses.go_deep())
+}
+
+fn holds_host_memory(usage: &Usage) -> bool {
+    usage.reserved.host + usage.pieces.held.host > 0
 }
 
 /// Why the process cannot be changed now, if it cannot.
@@ -140,6 +147,7 @@ fn code(error: PauseError) -> CUresult {
         | PauseError::Detached
         | PauseError::NotPaused
         | PauseError::Beside
+        | PauseError::HostPinned
         | PauseError::Deep => CUresult::NOT_PERMITTED,
         PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
         PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,

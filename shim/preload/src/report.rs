@@ -78,7 +78,7 @@ impl Source for ProcessReport {
     }
 
     fn pause(&self, pause: PauseRequest) -> Value {
-        value(&pause_calls::pause(pause.folder, pause.deadline))
+        value(&pause_calls::pause(pause.files, pause.deadline))
     }
 
     fn pause_prepare(&self) -> Value {

@@ -40,8 +40,10 @@ pub struct PauseStats {
     pub out_bytes: u64,
     /// Those of them that were not copied, because the host still had them.
     pub clean_bytes: u64,
-    /// Those of them that lie in files.
+    /// Those of them that lie in files, or in memory that is not pinned.
     pub file_bytes: u64,
+    /// The last pause put them there into memory.
+    pub is_in_memory: bool,
     /// While files are written or read: bytes so far.
     pub done_bytes: u64,
     /// The same, of all.

@@ -4,7 +4,8 @@
 //! The states are those of NVIDIA's driver: running, locked, checkpointed. In a process that is not
 //! running no call begins; one that has begun ends first, or the lock is not taken. A process that
 //! has been checkpointed keeps its memory here: the tests' programs have left nothing on the
-//! device.
+//! device. One that had memory of `cuMemCreate` on the host is lost at its restore, as NVIDIA's
+//! driver (580, on H200s) loses it.
 //!
 //! Invariant: a call counts itself before it looks at the state, and a lock changes the state
 //! before it looks at the count. One of the two sees the other.
@@ -20,13 +21,13 @@ use std::time::{Duration, Instant};
 
 use wm_abi::symbol;
 use wm_abi::{
-    CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_RUNNING, CUcheckpointLockArgs,
-    CUresult,
+    CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_FAILED, CU_PROCESS_STATE_LOCKED,
+    CU_PROCESS_STATE_RUNNING, CUcheckpointLockArgs, CUresult,
 };
 
 use crate::entry::{Outcome, exports, get, put, require};
 use crate::settings::{complain, settings};
-use crate::state;
+use crate::{state, vmm};
 
 /// What processes share about one of them. Zeroes are a process that runs.
 #[repr(C)]
@@ -35,6 +36,8 @@ struct ProcessWords {
     state: AtomicU32,
     /// Threads inside calls.
     inside: AtomicU32,
+    /// Not 0: it had memory of `cuMemCreate` on the host after its last call.
+    has_host_memory: AtomicU32,
 }
 
 thread_local! {
@@ -60,6 +63,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if DEPTH.replace(DEPTH.get() - 1) == 1 {
+            self.0.has_host_memory.store(vmm::has_host_memory().into(), SeqCst);
             self.0.leave();
         }
     }
@@ -200,7 +204,11 @@ exports! {
 
     /// `cuCheckpointProcessRestore`.
     fn cuCheckpointProcessRestore(pid: c_int, args: *mut c_void) |_call| {
-        of(pid)?.change(CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED)
+        let words = of(pid)?;
+        let is_lost = words.has_host_memory.load(SeqCst) != 0;
+        let after = if is_lost { CU_PROCESS_STATE_FAILED } else { CU_PROCESS_STATE_LOCKED };
+        words.change(CU_PROCESS_STATE_CHECKPOINTED, after)?;
+        require(!is_lost, CUresult::UNKNOWN)
     }
 
     /// `cuCheckpointProcessUnlock`.

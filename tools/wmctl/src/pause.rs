@@ -30,9 +30,10 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct PauseArguments {
     #[command(flatten)]
     program: NamedPrograms,
-    /// Where its memory goes: `host`, or a folder for files that have no names
-    #[arg(long, value_name = "host|DIR", default_value = "host")]
-    to: PausePlace,
+    /// Where its memory goes: pinned memory of the host (the default), memory that is not pinned (the
+    /// default with --deep), or a folder for files that have no names
+    #[arg(long, value_name = "host|memory|DIR")]
+    to: Option<PausePlace>,
     /// Have the driver take the rest too, contexts and code (driver 570 or newer)
     #[arg(long)]
     deep: bool,
@@ -65,6 +66,8 @@ struct NamedPrograms {
 enum PausePlace {
     /// Pinned memory of the host.
     Host,
+    /// Memory of the host that is not pinned.
+    Memory,
     /// Files in a folder, by its absolute path.
     Folder(PathBuf),
 }
@@ -76,6 +79,7 @@ impl FromStr for PausePlace {
     fn from_str(text: &str) -> std::io::Result<Self> {
         match text {
             "host" => Ok(Self::Host),
+            "memory" => Ok(Self::Memory),
             folder => std::path::absolute(folder).map(Self::Folder),
         }
     }
@@ -137,8 +141,14 @@ pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
     // Before anything is paused: it may be too old.
     let driver = arguments.deep.then(DeepDriver::open).transpose()?;
     let mut request = json!({ "request": "pause" });
-    if let PausePlace::Folder(folder) = &arguments.to {
-        request["to"] = json!(folder.to_str().context("the folder's name is no text")?);
+    // The driver copies memory that it has pinned once more, and may fail to give that back.
+    let usual = if arguments.deep { PausePlace::Memory } else { PausePlace::Host };
+    match arguments.to.as_ref().unwrap_or(&usual) {
+        PausePlace::Host => {}
+        PausePlace::Memory => request["to"] = json!("memory"),
+        PausePlace::Folder(folder) => {
+            request["to"] = json!(folder.to_str().context("the folder's name is no text")?);
+        }
     }
     if let Some(deadline) = arguments.deadline {
         request["deadline_s"] = json!(deadline.as_secs_f64());

@@ -75,11 +75,14 @@ fn a_program_is_taken_whole_and_comes_back() {
     let mut taken = Taken::start();
     let pid = taken.pid.clone();
     let text = taken.said(&["pause", "--deep", &pid]);
-    assert!(text.starts_with(&format!("process {pid} is deep: 12.0 MiB to the host in ")), "{text}");
+    assert!(
+        text.starts_with(&format!("process {pid} is deep: 12.0 MiB to memory that is not pinned in ")),
+        "{text}"
+    );
     let begin = Instant::now();
     assert!(taken.said(&["top", "--once"]).contains("(deep)"));
     assert!(taken.said(&["stats"]).contains("deep"));
-    assert!(taken.said(&["stats", &pid]).contains("\ndeep: 12.0 MiB to the host in "));
+    assert!(taken.said(&["stats", &pid]).contains("\ndeep: 12.0 MiB to memory that is not pinned in "));
     assert_eq!(taken.said(&["pause", &pid]), format!("process {pid} is deep already\n"));
     assert_eq!(taken.said(&["pause", "--deep", &pid]), format!("process {pid} is deep already\n"));
     for change in ["trim", "detach"] {
@@ -130,6 +133,24 @@ fn what_the_driver_does_not_give_back_can_be_asked_for_again() {
     }
 }
 
+/// Hazard (process death): the driver loses a process that has memory of `cuMemCreate` on the host.
+#[test]
+fn a_program_with_pinned_memory_of_the_host_is_not_taken() {
+    let taken = Taken::start();
+    for _ in 0..2 {
+        let why = taken.refused(&["pause", "--deep", "--to", "host", &taken.pid], &[]);
+        assert!(why.contains("it is paused, but not deep: ") && why.contains("--to host"), "{why}");
+        assert!(taken.said(&["top", "--once"]).contains("(paused)"));
+    }
+    taken.comes_back();
+    // What it keeps on the host after that goes before the driver looks.
+    let taken = Taken::start();
+    taken.said(&["pause", &taken.pid]);
+    taken.said(&["resume", &taken.pid]);
+    taken.said(&["pause", "--deep", &taken.pid]);
+    taken.comes_back();
+}
+
 #[test]
 fn a_driver_that_has_no_checkpoints_is_said_before_anything_is_paused() {
     let mut taken = Taken::start();
@@ -147,7 +168,8 @@ fn a_program_that_was_told_and_not_taken_comes_back() {
     let mut taken = Taken::start();
     let answer = taken.program.ask("pause_deep");
     assert!(answer["pause"]["is_deep"] == false && answer["pause"]["problem"].is_string(), "{answer}");
-    assert_eq!(taken.program.say("pause"), 0);
+    let answer = taken.program.request(r#"{"request":"pause","to":"memory"}"#);
+    assert_eq!(answer["pause"]["state"], "paused");
     assert_eq!(taken.program.ask("pause_deep")["pause"]["is_deep"], true);
     // A plain resume would wait for the driver, so it is refused.
     let answer = taken.program.ask("resume");

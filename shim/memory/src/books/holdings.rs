@@ -152,7 +152,8 @@ impl Holdings {
 
     /// Is memory left mapped at one of these addresses, by a step that has yet to be taken?
     pub(crate) fn is_left_mapped_at(&self, addresses: &[u64]) -> bool {
-        let is_there = |step: &Undo| matches!(step, Undo::Unmap { address, .. } if addresses.contains(address));
+        let is_there =
+            |step: &Undo| matches!(step, Undo::Unmap { address, .. } if addresses.contains(address));
         self.unreleased().any(is_there)
     }
 

@@ -74,6 +74,21 @@ impl<G: Gpu> Manager<G> {
         taken.extend(prints.into_iter().map(|of_it| (of_it.number, of_it.taken)));
     }
 
+    /// Takes the fingerprints of all handles that have kept copies, of which so many bytes may leave
+    /// of each range, until it `ends`.
+    pub(super) fn take_all_fingerprints(
+        &self,
+        ranges: impl Iterator<Item = (Range<u64>, u64)>,
+        taken: &mut TakenFingerprints,
+        ends: impl Fn() -> bool,
+    ) {
+        let kept = |(range, most), state: &State| state.holdings.ledger.kept_copies_in(&range, most);
+        let listed = |state: &State| ranges.flat_map(|range| kept(range, state)).collect();
+        let prints = self.fingerprints_of(listed, ends);
+        self.lock().moves.unprinted_bytes += prints.iter().map(HandlePrints::missing).sum::<u64>();
+        taken.extend(prints.into_iter().map(|of_it| (of_it.number, of_it.taken)));
+    }
+
     /// Notes the fingerprints of the bytes that came from the host, until it `ends`.
     pub(super) fn note_fingerprints(&self, ends: impl Fn() -> bool) {
         let listed = |state: &State| state.holdings.ledger.without_fingerprints(batch(state));

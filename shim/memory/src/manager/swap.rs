@@ -42,9 +42,20 @@ pub(super) struct SwapEnds<'a> {
     pub(super) is_over: &'a dyn Fn() -> bool,
     /// Copies that are under way are given up.
     pub(super) gives_up: &'a dyn Fn() -> bool,
-    /// The fingerprints of what came are noted: no work begins before the caller's gate opens.
-    pub(super) notes: bool,
+    pub(super) fingerprints: FingerprintTime,
     pub(super) source: SpareSource,
+}
+
+/// When the fingerprints of what moves are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FingerprintTime {
+    /// Beside the copies, as these go on.
+    Beside,
+    /// Before the first copy, and by the caller after the last one.
+    Apart,
+    /// None are noted: work may begin again, behind no gate, and a fingerprint would be that of its
+    /// bytes.
+    Never,
 }
 
 /// How fast handles move.
@@ -106,12 +117,42 @@ impl<G: Gpu> Manager<G> {
         is_over: impl Fn() -> bool,
         gives_up: impl Fn() -> bool,
     ) -> Result<Vec<SpareLack>, MoveRefusal> {
-        let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(Vec::new()) };
-        self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
-        let within = SwapEnds { is_over: &is_over, gives_up: &gives_up, notes: true, source };
+        self.settle_for(ranges)?;
+        let within = SwapEnds {
+            is_over: &is_over,
+            gives_up: &gives_up,
+            fingerprints: FingerprintTime::Beside,
+            source,
+        };
         let lacks = self.swap_settled(ranges, &within);
         self.note_kept_copies(is_over, gives_up);
         Ok(lacks)
+    }
+
+    /// As [`Manager::swap`], for a caller behind whose gate the program waits until all has moved.
+    /// The fingerprints of all are taken before the first copy or after the last one: beside copies
+    /// a call of the GPU takes a millisecond. Copies that are under way are given up as well once
+    /// it `is_over`.
+    ///
+    /// # Errors
+    /// Why nothing can move now.
+    pub fn swap_paused(
+        &self,
+        ranges: &mut [RangeMove],
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), MoveRefusal> {
+        self.settle_for(ranges)?;
+        let (fingerprints, source) = (FingerprintTime::Apart, SpareSource::Made);
+        let within = SwapEnds { is_over: &is_over, gives_up: &is_over, fingerprints, source };
+        self.swap_settled(ranges, &within);
+        self.note_kept_copies(&is_over, &is_over);
+        Ok(())
+    }
+
+    /// Is all work over, so that these can move?
+    fn settle_for(&self, ranges: &[RangeMove]) -> Result<(), MoveRefusal> {
+        let Some(first) = ranges.first() else { return Ok(()) };
+        self.settle().inspect_err(|refusal| self.count_move(first.order.to, Err(*refusal)))
     }
 
     /// The same, for a caller that knows that no work touches the ranges now.
@@ -129,6 +170,10 @@ impl<G: Gpu> Manager<G> {
         let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
         let mut taken = TakenFingerprints::new();
+        if within.fingerprints == FingerprintTime::Apart {
+            let leaving = ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over());
+            self.take_all_fingerprints(leaving.map(RangeMove::rest), &mut taken, within.is_over);
+        }
         let mut pace = MeasuredPace::new(self.fingerprint_time());
         loop {
             for lane in &mut lanes {
@@ -153,7 +198,7 @@ impl<G: Gpu> Manager<G> {
             let (bytes, copied) = (one.bytes(), one.copied());
             let goes_on = self.conclude_in(&mut ranges[index], *one);
             self.record_pace(&mut pace, bytes, copied);
-            if within.notes && way(ranges[index].order.to) == LinkWay::In {
+            if within.fingerprints == FingerprintTime::Beside && way(ranges[index].order.to) == LinkWay::In {
                 self.note_batch(&mut pace, bytes, within);
             }
             for lane in &mut lanes {

@@ -18,7 +18,7 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
-use super::swap::SwapEnds;
+use super::swap::{FingerprintTime, SwapEnds};
 use crate::books::ledger::OccupiedHandle;
 use crate::books::staying::Stay;
 use crate::state::State;
@@ -190,9 +190,8 @@ impl<G: Gpu> Manager<G> {
         loop {
             let order = MoveOrder::new(block.clone(), to);
             let mut ranges = [RangeMove::new(order, u64::MAX)];
-            // Work may begin again, behind no gate: a fingerprint would be that of its bytes.
-            let source = SpareSource::Made;
-            let unbounded = SwapEnds { is_over: &|| false, gives_up: &|| false, notes: false, source };
+            let (fingerprints, source) = (FingerprintTime::Never, SpareSource::Made);
+            let unbounded = SwapEnds { is_over: &|| false, gives_up: &|| false, fingerprints, source };
             self.swap_settled(&mut ranges, &unbounded);
             self.lock().holdings.ledger.forget_unprinted();
             match ranges[0].moved.refusal {

@@ -14,6 +14,7 @@ use super::Source;
 use super::changes::{self, ChangeError};
 use super::connection::{LINE_LIMIT, Line};
 use super::dump::{DumpError, Dumps};
+use crate::pauses::StorePlace;
 
 /// Largest answer that goes over the socket. The client gets a larger one as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
@@ -27,7 +28,7 @@ const REQUESTS: [(&str, EndpointRequest); 11] = [
     ("config", EndpointRequest::Config),
     ("dump", EndpointRequest::Dump),
     ("final", EndpointRequest::Final),
-    ("pause", EndpointRequest::Pause(PauseRequest { deadline: None, folder: None })),
+    ("pause", EndpointRequest::Pause(PauseRequest { deadline: None, files: None })),
     ("pause_prepare", EndpointRequest::PausePrepare),
     ("pause_deep", EndpointRequest::PauseDeep),
     ("pause_restored", EndpointRequest::PauseRestored),
@@ -55,8 +56,8 @@ pub(super) enum EndpointRequest {
 pub(crate) struct PauseRequest {
     /// The time that work may take to end.
     pub(crate) deadline: Option<Duration>,
-    /// Where memory goes, as the process finds it; `None`: to the host.
-    pub(crate) folder: Option<PathBuf>,
+    /// The files that memory goes to; `None`: to pinned memory of the host.
+    pub(crate) files: Option<StorePlace>,
 }
 
 /// When to answer.
@@ -80,7 +81,7 @@ pub(super) enum RequestError {
     Unknown(String),
     #[error(transparent)]
     Change(#[from] ChangeError),
-    #[error("\"to\" is an absolute path of a folder")]
+    #[error("\"to\" is \"memory\", or an absolute path of a folder")]
     Folder,
     #[error("the request is longer than {LINE_LIMIT} bytes")]
     TooLong,
@@ -114,12 +115,13 @@ pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, RequestError> {
 /// `deadline_s` and `to` of a request. A relative folder is one of the process's own, which the
 /// client does not know.
 fn pause_of(request: &Value) -> Result<PauseRequest, RequestError> {
-    let folder = match request.get("to") {
+    let files = match request.get("to") {
         None | Some(Value::Null) => None,
-        Some(Value::String(folder)) if folder.starts_with('/') => Some(PathBuf::from(folder)),
+        Some(Value::String(folder)) if folder.starts_with('/') => Some(StorePlace::Folder(folder.into())),
+        Some(Value::String(memory)) if memory == "memory" => Some(StorePlace::Memory),
         Some(_) => return Err(RequestError::Folder),
     };
-    Ok(PauseRequest { deadline: deadline_of(request), folder })
+    Ok(PauseRequest { deadline: deadline_of(request), files })
 }
 
 /// `deadline_s` of a request.

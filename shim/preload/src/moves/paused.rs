@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
 use wm_driver::{Device, Gpu};
-use wm_memory::{Block, KeepCopies, Manager, MoveRefusal, RangeMove, SpareSource};
+use wm_memory::{Block, KeepCopies, Manager, MoveRefusal, RangeMove};
 
 use super::predictor::range_of;
 use super::wait_budget::WAIT;
@@ -91,7 +91,7 @@ impl Migrations {
         let ends = process::exiting;
         for _ in 0..TRIES {
             let before = progress(ranges);
-            match manager.swap_within(ranges, SpareSource::Made, ends, ends) {
+            match manager.swap_paused(ranges, ends) {
                 // Work that has ended is seen late.
                 Err(MoveRefusal::InUse) => {
                     let _is_over = manager.gpu().is_settled(WAIT);

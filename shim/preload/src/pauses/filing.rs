@@ -1,37 +1,43 @@
 //! The work of a pause to files, and of a resume from them.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wm_driver::Device;
+use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, MoveRefusal};
 
 use super::PausedParts;
 use super::devices::{drain, give_back, rest_of};
-use super::files::{CameBack, FileProgress, StoredPause, Transferring, WantedMemory};
+use super::files::{CameBack, FileProgress, StorePlace, StoredPause, Transferring, WantedMemory};
 use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
 use crate::gate::GATE;
 use crate::moves::Migrations;
-use crate::registry;
+use crate::{physical, registry};
 
 /// How long the library's own copies may take to be seen done.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// All that can leaves for files, from the device and from the host. To be called behind the
 /// closed gate, once work has ended.
-pub(super) fn leave(PausedParts { pauses, moves }: PausedParts, folder: &Path) -> Result<Paused, PauseError> {
+pub(super) fn leave(
+    PausedParts { pauses, moves }: PausedParts,
+    place: &StorePlace,
+) -> Result<Paused, PauseError> {
     let _moving = pauses.unmapped.begin(true);
-    let paused = leave_for(moves, folder, &pauses.progress);
+    let paused = leave_for(moves, place, &pauses.progress);
     if paused.is_err() {
         pauses.unmapped.has_ended();
     }
     paused
 }
 
-fn leave_for(moves: &Migrations, folder: &Path, progress: &FileProgress) -> Result<Paused, PauseError> {
+fn leave_for(moves: &Migrations, place: &StorePlace, progress: &FileProgress) -> Result<Paused, PauseError> {
+    if *place == StorePlace::Memory {
+        // The host has that once, not twice.
+        registry::all().for_each(give_back_host);
+    }
     let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
-    let stored = StoredPause::write(folder, &wanted, progress)?;
+    let stored = StoredPause::write(place, available(), &wanted, progress)?;
     // The copies were waited for by other threads, and one of them may have failed on the way.
     drain(moves, (Instant::now() + SETTLED).into())?;
     let mut paused = Paused::default();
@@ -44,10 +50,19 @@ fn leave_for(moves: &Migrations, folder: &Path, progress: &FileProgress) -> Resu
     paused.out = paused.in_files;
     paused.stored = Some(Arc::new(stored));
     give_back();
-    for manager in registry::all() {
-        manager.give_back_elsewhere();
-    }
+    registry::all().for_each(give_back_host);
     Ok(paused)
+}
+
+/// Idle memory of the host goes back to the system.
+fn give_back_host(manager: &'static Manager<Device>) {
+    physical::cache().give_back(manager, Tier::Host, u64::MAX);
+    manager.give_back_elsewhere();
+}
+
+/// Bytes of the host that may be taken.
+fn available() -> u64 {
+    registry::all().map(|manager| manager.gpu().host_available()).min().unwrap_or(0)
 }
 
 /// The memory of a device's blocks, each handle's once.

@@ -34,7 +34,6 @@ mod steps;
 mod unmapped;
 mod work;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,7 +48,7 @@ use crate::moves::Migrations;
 use crate::process;
 use crate::settings::{Pause, Settings};
 use arena::Arena;
-pub(crate) use files::FileFailure;
+pub(crate) use files::{FileFailure, StorePlace};
 use files::{FileProgress, StoredPause};
 use outcome::{LeftBlocks, PauseExtent, Pausing};
 pub(crate) use outcome::{PauseError, TurnEvents, TurnState};
@@ -85,7 +84,7 @@ struct PauseBook {
     course: Course,
     deadline: Duration,
     /// Where the next pause brings memory; `None`: to the host.
-    folder: Option<PathBuf>,
+    files: Option<StorePlace>,
     /// Memory that lies in files.
     stored: Option<Arc<StoredPause>>,
     /// The thread of the program that has asked for the pause.
@@ -160,18 +159,18 @@ impl Pauses {
         lock(&self.book)
     }
 
-    /// Asks for a pause, to files in a `folder` or to the host. A process that is paused already
+    /// Asks for a pause, to `files` or to pinned memory of the host. A process that is paused already
     /// stays so, where it is. `asker`: the thread of the program that asks.
     ///
     /// # Errors
     /// The process cannot be paused, or no thread could be started.
     pub(crate) fn pause_to(
         parts: PausedParts,
-        folder: Option<PathBuf>,
+        files: Option<StorePlace>,
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
-        parts.ask(|book| book.ask_pause(folder, deadline, asker))
+        parts.ask(|book| book.ask_pause(files, deadline, asker))
     }
 
     /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
@@ -242,7 +241,7 @@ impl Pauses {
         let step = book.begin();
         let pausing = Pausing {
             limit: book.deadline,
-            folder: book.folder.clone(),
+            files: book.files.clone(),
             stored: book.stored.clone(),
             extent: book.extent.clone(),
             left: book.left.clone(),
@@ -254,7 +253,7 @@ impl Pauses {
             return (step, Pausing::default());
         }
         let is_filing = match step {
-            PauseStep::Pause => pausing.folder.is_some(),
+            PauseStep::Pause => pausing.files.is_some(),
             PauseStep::Resume => pausing.stored.is_some(),
             _ => false,
         };
@@ -289,6 +288,7 @@ impl PauseBook {
             out_bytes: 0,
             clean_bytes: 0,
             file_bytes: 0,
+            is_in_memory: false,
             done_bytes: 0,
             whole_bytes: 0,
             in_bytes: 0,
@@ -312,7 +312,7 @@ impl PauseBook {
         Self {
             course,
             deadline: DEADLINE,
-            folder: None,
+            files: None,
             stored: None,
             asker: None,
             extent: PauseExtent::All,

@@ -1,7 +1,6 @@
 //! What a pause works on and what it comes to: blocks that move, how much of them, and the outcome.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
-use super::files::{FileFailure, StoredPause};
+use super::files::{FileFailure, StorePlace, StoredPause};
 use super::plan::{MovableBlock, PausePhase};
 use crate::moves::Migrations;
 
@@ -88,6 +87,11 @@ pub(crate) enum PauseError {
     NotPaused,
     #[error("it takes turns or shares memory with other processes, which it has to answer")]
     Beside,
+    #[error(
+        "the driver would not give back a process with pinned memory of the host: resume it, then \
+         `wmctl pause --deep` without `--to host`"
+    )]
+    HostPinned,
     #[error("the driver has taken the rest of the process: `wmctl resume` gives it back")]
     Deep,
     #[error("a capture is under way")]
@@ -127,8 +131,8 @@ pub(super) struct LeftBlocks {
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
     pub(super) limit: Duration,
-    /// Where memory is to go; `None`: to the host. To files all of it goes.
-    pub(super) folder: Option<PathBuf>,
+    /// The files that memory is to go to; `None`: to pinned memory of the host. To files all of it goes.
+    pub(super) files: Option<StorePlace>,
     /// Where it is, if in files.
     pub(super) stored: Option<Arc<StoredPause>>,
     pub(super) extent: PauseExtent,
@@ -171,6 +175,7 @@ impl Paused {
         figures.pause_s = self.took.as_secs_f64();
         (figures.out_bytes, figures.clean_bytes) = (self.out, self.clean);
         figures.file_bytes = self.in_files;
+        figures.is_in_memory = self.stored.as_ref().is_some_and(|stored| stored.is_in_memory());
         figures.stayed_bytes = self.stayed_bytes();
         figures.stayed.clone_from(&self.stayed);
     }

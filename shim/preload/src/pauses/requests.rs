@@ -1,13 +1,13 @@
 //! What a request changes, also while a step of another one is under way. The last request counts:
 //! in the end the process stands as if it had been the only one.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use wm_abi::CUdevice;
 use wm_driver::thread::KernelThread;
 
 use super::PauseBook;
+use super::files::StorePlace;
 use super::outcome::PauseExtent;
 use super::plan::{DEADLINE, PauseGoal, PausePhase, PauseStep};
 
@@ -17,12 +17,12 @@ impl PauseBook {
     /// stayed on the device when the process gave way leaves, too.
     pub(super) fn ask_pause(
         &mut self,
-        folder: Option<PathBuf>,
+        files: Option<StorePlace>,
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> bool {
         if self.course.phase != PausePhase::Paused {
-            (self.deadline, self.folder) = (deadline, folder);
+            (self.deadline, self.files) = (deadline, files);
             self.failure = None;
         }
         self.asker = asker.or(self.asker);
@@ -43,7 +43,7 @@ impl PauseBook {
         }
         if self.course.goal == PauseGoal::Running {
             (self.deadline, self.failure, self.is_for_others) = (DEADLINE, None, true);
-            self.folder = None;
+            self.files = None;
         }
         self.extent = PauseExtent::Bytes(bytes);
         self.course.ask_more()
@@ -58,7 +58,7 @@ impl PauseBook {
     pub(super) fn begin(&mut self) -> PauseStep {
         let step = self.course.next();
         if step == PauseStep::Pause {
-            self.is_of_part = self.folder.is_none() && self.extent.is_part();
+            self.is_of_part = self.files.is_none() && self.extent.is_part();
         }
         step
     }

@@ -28,7 +28,7 @@ const HELD: Duration = Duration::from_secs(1);
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(parts: PausedParts, pausing: &Pausing) -> Result<Paused, PauseError> {
     let moves = parts.moves;
-    let is_for_files = pausing.folder.is_some();
+    let is_for_files = pausing.files.is_some();
     match &pausing.extent {
         _ if is_for_files => {}
         PauseExtent::All => prepare(moves),
@@ -39,8 +39,8 @@ pub(super) fn pause(parts: PausedParts, pausing: &Pausing) -> Result<Paused, Pau
     let deadline = if moves.may_be_held() { limit.held } else { limit.deadline };
     let leave = || {
         await_work(moves, limit, is_for_files)?;
-        match pausing.folder.as_deref() {
-            Some(folder) => filing::leave(parts, folder),
+        match &pausing.files {
+            Some(place) => filing::leave(parts, place),
             None => leave_extent(parts, &pausing.extent),
         }
     };
@@ -53,7 +53,7 @@ pub(super) fn pause(parts: PausedParts, pausing: &Pausing) -> Result<Paused, Pau
 /// Nothing has asked the program to give way, so it is held up for less.
 fn limit_of(pausing: &Pausing, begin: Instant) -> DrainLimit {
     let deadline = begin + pausing.limit;
-    let is_for_others = pausing.extent.is_part() && pausing.folder.is_none();
+    let is_for_others = pausing.extent.is_part() && pausing.files.is_none();
     DrainLimit { deadline, held: if is_for_others { deadline.min(begin + HELD) } else { deadline } }
 }
 

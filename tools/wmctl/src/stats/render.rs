@@ -94,7 +94,11 @@ pub(crate) fn arena(arena: &ArenaStats) -> String {
 
 /// What a pause did.
 pub(crate) fn paused(pause: &PauseStats) -> String {
-    let place = if pause.file_bytes > 0 { "files" } else { "the host" };
+    let place = match (pause.file_bytes, pause.is_in_memory) {
+        (0, _) => "the host",
+        (_, true) => "memory that is not pinned",
+        (_, false) => "files",
+    };
     let mut text = format!("{} to {place} in {}", bytes(pause.out_bytes), human::duration(pause.pause_s));
     if pause.clean_bytes > 0 {
         text.push_str(&format!(", {} of that without a copy", bytes(pause.clean_bytes)));

@@ -86,7 +86,9 @@ mod tests {
         ) {
             let set = |names: &BTreeSet<u32>| {
                 let mut keys = KeySet::default();
-                names.iter().for_each(|name| drop(keys.insert(HandleKey(*name))));
+                for name in names {
+                    keys.insert(HandleKey(*name));
+                }
                 keys
             };
             let left = one.difference(&other).map(|name| HandleKey(*name));

@@ -21,7 +21,7 @@ impl World {
             let mut ranges: Vec<_> =
                 ranges.into_iter().map(|range| RangeMove::new(order(range, to), u64::MAX)).collect();
             fail.into_iter().for_each(|(k, count)| world.model().fail_in(k, count));
-            let refused = world.manager.swap(&mut ranges, || false).err();
+            let refused = world.manager.swap_paused(&mut ranges, || false).err();
             world.model().fail_no_more();
             let refusals = ranges.iter().map(|range| range.moved.refusal).chain([refused]);
             refusals

@@ -20,6 +20,8 @@ use wm_memory::{BorrowedMemory, Manager, MoveRefusal};
 use crate::{process, registry};
 use store::{ChunkPlace, FileStore};
 
+pub(crate) use store::StorePlace;
+
 /// Threads that copy and write, or read and copy; each has a file of its own.
 const THREADS: usize = 4;
 
@@ -125,7 +127,7 @@ impl CameBack {
 /// Why files could not be written or read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FileFailure {
-    #[error("the folder has no room for the memory")]
+    #[error("there is no room for the memory where it is to go")]
     Full,
     #[error("files in the folder: {0}")]
     System(Errno),
@@ -145,18 +147,19 @@ impl From<Errno> for FileFailure {
 }
 
 impl StoredPause {
-    /// Writes memory to files in a folder. Nothing leaves.
+    /// Writes memory to files. Nothing leaves. So many bytes of the host are `available`.
     ///
     /// # Errors
     /// Why not all was written; then there are no files.
     pub(super) fn write(
-        folder: &std::path::Path,
+        place: &StorePlace,
+        available: u64,
         wanted: &[WantedMemory],
         progress: &FileProgress,
     ) -> Result<Self, FileFailure> {
         let mut sizes = [0; THREADS];
         let memory: Vec<StoredMemory> = wanted.iter().map(|wanted| placed(wanted, &mut sizes)).collect();
-        let stored = Self { store: FileStore::create(folder, &sizes)?, memory: Mutex::new(memory) };
+        let stored = Self { store: FileStore::create(place, &sizes, available)?, memory: Mutex::new(memory) };
         let memory = lock(&stored.memory).clone();
         stored.transfer(&memory, progress, Transferring::Usual, |manager, buffer, chunk| {
             manager
@@ -168,6 +171,11 @@ impl StoredPause {
             Ok(stored.store.write(chunk.place, pages)?)
         })?;
         Ok(stored)
+    }
+
+    /// Are the files memory?
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.store.is_in_memory()
     }
 
     /// The memory leaves. `stays` is told why some does not; the bytes that left.

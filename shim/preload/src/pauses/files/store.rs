@@ -1,5 +1,7 @@
 //! Files that no other process finds by a name: the bytes of a paused process.
 //!
+//! They lie in a folder, or in memory that is not pinned.
+//!
 //! Invariants: a file has no name in its folder from its first byte on, so it goes with the process
 //! at any end, and none removes it or takes another one for it; it may be read by its user alone.
 //! A pause that finds no room for its bytes finds that before it writes any. The room is free when
@@ -8,9 +10,9 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use wm_driver::staging::PAGE;
 
@@ -19,10 +21,20 @@ use crate::process;
 /// Names that are tried where a file cannot be made without one.
 const NAMES: usize = 16;
 
+/// Where files lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StorePlace {
+    /// In a folder, as the process finds it.
+    Folder(PathBuf),
+    /// In memory of the host that no device has pinned.
+    Memory,
+}
+
 /// Files of one pause.
 #[derive(Debug)]
 pub(super) struct FileStore {
     files: Vec<File>,
+    is_in_memory: bool,
 }
 
 /// Where a chunk's bytes are.
@@ -43,13 +55,26 @@ impl Drop for FileStore {
 }
 
 impl FileStore {
-    /// As many files in a folder as `sizes`, in bytes, with room for these.
+    /// As many files as `sizes`, in bytes, with room for these. Of memory so many bytes are
+    /// `available`.
     ///
     /// # Errors
     /// The system's: the folder is none, it cannot be written, or has no room.
-    pub(super) fn create(folder: &Path, sizes: &[u64]) -> Result<Self, Errno> {
-        let files = sizes.iter().map(|bytes| make(folder, *bytes)).collect::<Result<_, _>>()?;
-        Ok(Self { files })
+    pub(super) fn create(place: &StorePlace, sizes: &[u64], available: u64) -> Result<Self, Errno> {
+        let make = |bytes: &u64| match place {
+            StorePlace::Folder(folder) => make(folder, *bytes),
+            // Its pages are made as they are written, by several threads.
+            StorePlace::Memory => Ok(rustix::fs::memfd_create("wmshim-pause", MemfdFlags::CLOEXEC)?.into()),
+        };
+        if *place == StorePlace::Memory && sizes.iter().sum::<u64>() > available {
+            return Err(Errno::NOSPC);
+        }
+        let files = sizes.iter().map(make).collect::<Result<_, _>>()?;
+        Ok(Self { files, is_in_memory: *place == StorePlace::Memory })
+    }
+
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 
     /// Writes whole pages.
@@ -147,8 +172,16 @@ mod tests {
     #[test]
     fn a_file_has_no_name_and_keeps_its_bytes() {
         let folder = folder();
-        let store = FileStore::create(&folder, &[1 << 20, 0]).expect("a store");
-        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0, "it has a name");
+        keeps_its_bytes(&StorePlace::Folder(folder.clone()), &folder);
+        keeps_its_bytes(&StorePlace::Memory, &folder);
+        let named = unlinked(&folder, 0).expect("a file");
+        assert!(named.metadata().is_ok() && std::fs::read_dir(&folder).expect("a folder").count() == 0);
+        std::fs::remove_dir(&folder).expect("it is empty");
+    }
+
+    fn keeps_its_bytes(place: &StorePlace, folder: &Path) {
+        let store = FileStore::create(place, &[1 << 20, 0], 1 << 20).expect("a store");
+        assert_eq!(std::fs::read_dir(folder).expect("a folder").count(), 0, "it has a name");
         // Direct I/O needs memory at a page.
         let mut memory = vec![0_u8; 4 * PAGE];
         let skew = memory.as_ptr().align_offset(PAGE);
@@ -162,14 +195,14 @@ mod tests {
         }
         let behind = ChunkPlace { file: 0, offset: 1 << 30 };
         assert_eq!(store.read(behind, bytes), Err(Errno::IO), "nothing was written there");
-        let named = unlinked(&folder, 0).expect("a file");
-        assert!(named.metadata().is_ok() && std::fs::read_dir(&folder).expect("a folder").count() == 0);
-        std::fs::remove_dir(&folder).expect("it is empty");
     }
 
     #[test]
     fn a_folder_that_is_none_is_an_error_of_the_systems() {
-        assert_eq!(FileStore::create(Path::new("/proc/self/nothing"), &[1]).err(), Some(Errno::NOENT));
-        assert!(FileStore::create(Path::new("/dev/null"), &[1]).is_err());
+        let create = |folder: &str| FileStore::create(&StorePlace::Folder(folder.into()), &[1], 0).err();
+        assert_eq!(create("/proc/self/nothing"), Some(Errno::NOENT));
+        assert!(create("/dev/null").is_some());
+        let full = FileStore::create(&StorePlace::Memory, &[1 << 20, 1], 1 << 20).err();
+        assert_eq!(full, Some(Errno::NOSPC));
     }
 }
