@@ -84,7 +84,7 @@ def gnn(options):
     rate, peak = link["rate"], bare["peak_allocated_mib"] << 20
     row("gnn bare", seconds=round(bare["median_s"], 4), peak_gib=round(peak / GIB, 2), link_gb_s=round(rate / 1e9, 1))
     for allocator in options.allocators:
-        for over in (1.0, 1.44, 1.72, 2.17):
+        for over in options.over:
             cap = peak / over if over > 1 else (bare["peak_reserved_mib"] << 20) + 3 * GIB
             capped(f"gnn {over} {allocator}", options, bare, cap, least=2 * (peak - cap) / rate, WMSHIM_TORCH_ALLOCATOR=allocator)
 
@@ -248,9 +248,11 @@ def main():
     parser = Options(__doc__, is_whole=True)
     parser.add_argument("--only", default=",".join(part for part in PARTS if part != "peer"), help="parts, by name")
     parser.add_argument("--allocators", default="auto,async", help="values of WMSHIM_TORCH_ALLOCATOR")
+    parser.add_argument("--over", default="1.0,1.44,1.72,2.17", help="peaks of the graph network in caps")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
     options = parser.parse_args()
     options.allocators = options.allocators.split(",")
+    options.over = [float(over) for over in options.over.split(",")]
     unknown = [name for name in options.only.split(",") if name not in PARTS]
     if unknown:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")

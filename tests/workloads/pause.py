@@ -17,6 +17,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import traceback
 
 from figures import emit
 
@@ -219,4 +220,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception:
+        # Paused, it would wait for a resume in its last calls.
+        traceback.print_exc()
+        os._exit(1)

@@ -2,6 +2,7 @@
 
     wmctl run -- python3 tests/workloads/turns_pair.py                 # a share of 0.8 of the GPU each
     wmctl run -- python3 tests/workloads/turns_pair.py --share 0.4 --servers 4
+    wmctl run -- python3 tests/workloads/turns_pair.py --of 40         # of a GPU of which another process holds all but 40 GiB
 
 The servers are processes of this script. One request reads and writes all of a server's tensors (a checksum, and one added to each word)
 and launches a CUDA graph that was captured before the first switch. Rows:
@@ -92,6 +93,27 @@ def serve(gib):
         else:
             break
         print(json.dumps(answer), flush=True)
+
+
+BALLAST = """
+import sys, torch
+held = torch.empty(int(sys.argv[1]), dtype=torch.uint8, device="cuda")
+torch.cuda.synchronize()
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+def ballast(gib):
+    """A process without wmshim that holds so much of the GPU, until its input ends."""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("WMSHIM_")}
+    folders = environment.get("LD_LIBRARY_PATH", "").split(":")
+    environment["LD_LIBRARY_PATH"] = ":".join(folder for folder in folders if "dropin" not in folder)
+    held = subprocess.Popen(
+        [sys.executable, "-c", BALLAST, str(int(gib * (1 << 30)))], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    assert held.stdout.readline().strip() == "held"
+    return held
 
 
 class Server:
@@ -205,17 +227,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rows", default="turns,migrate,spill,reload")
+    parser.add_argument("--of", type=float, help="of so many GiB of it: another process holds the others")
     parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         return serve(options.serve)
-    query = ["nvidia-smi", "--id=0", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    gib = int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]) / 1024 * options.share
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    query = ["nvidia-smi", f"--id={gpu}", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    gib = int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]) / 1024
+    held = ballast(gib - options.of) if options.of else None
+    gib = (options.of or gib) * options.share
     ways = {"turns": {"WMSHIM_SHARE": "turns"}, "migrate": {"WMSHIM_MIGRATE": "on"}, "spill": {}}
     rows = []
     for row in options.rows.split(","):
         rows.append(reload(gib, min(options.rounds, 3)) if row == "reload" else
                     measure(row, gib, options.servers, ways[row], options.rounds, options.seconds))
+    if held:
+        held.kill()
+        held.wait()
     # In the end, so that this process holds no memory beside the servers.
     for row in rows:
         row["plain_s"] = plain(row["in_bytes"]) if row["in_bytes"] else None

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::thread::{KernelThread, Uncancelled};
-use wm_memory::{MoveRefusal, Usage};
+use wm_memory::MoveRefusal;
 use wm_schema as schema;
 
 use crate::gate::GATE;
@@ -91,14 +91,10 @@ pub(crate) fn deep() -> schema::PauseAnswer {
     if shares || PROCESS.turns.figures().is_some() {
         return answer(Err(PauseError::Beside));
     }
-    if registry::all().any(|manager| holds_host_memory(&manager.usage())) {
+    if registry::all().any(|manager| manager.usage().together.reserved.host > 0) {
         return answer(Err(PauseError::HostPinned));
     }
     answer(PROCESS.pauses.go_deep())
-}
-
-fn holds_host_memory(usage: &Usage) -> bool {
-    usage.reserved.host + usage.pieces.held.host > 0
 }
 
 /// Why the process cannot be changed now, if it cannot.

@@ -15,7 +15,9 @@ pub(crate) struct AdoptedPieces {
     places: BTreeMap<u64, Arc<PiecePlace>>,
     /// The context went while these were adopted: their memory lives on, and nothing moves it.
     orphans: BTreeMap<u64, Disowned>,
-    /// Bytes of the adopted ones that are on the host.
+    /// Bytes of the adopted ones.
+    whole: u64,
+    /// Those of them that are on the host.
     on_host: u64,
     /// Bytes of the adopted ones with memory that other processes use too.
     shared: u64,
@@ -24,12 +26,14 @@ pub(crate) struct AdoptedPieces {
 impl AdoptedPieces {
     pub(crate) fn insert(&mut self, address: u64, bytes: u64, place: Arc<PiecePlace>) {
         self.orphans.remove(&address);
+        self.whole += bytes;
         self.on_host += on_host(bytes, place.tier());
         self.places.insert(address, place);
     }
 
     pub(crate) fn remove(&mut self, address: u64, bytes: u64) {
         if let Some(place) = self.places.remove(&address) {
+            self.whole -= bytes;
             self.on_host -= on_host(bytes, place.tier());
         }
     }
@@ -40,6 +44,10 @@ impl AdoptedPieces {
             self.on_host = self.on_host + on_host(bytes, to) - on_host(bytes, place.tier());
             place.set(to);
         }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.whole
     }
 
     pub(crate) fn bytes_on_host(&self) -> u64 {

@@ -73,6 +73,13 @@ impl<G: Gpu> Manager<G> {
         state.program.live().now.host + state.adopted.bytes_on_host()
     }
 
+    /// Does the program have pieces that do not take part in moves, as small ones?
+    pub fn has_small_pieces(&self) -> bool {
+        let state = self.lock();
+        let moved = state.adopted.bytes().saturating_sub(state.adopted.shared_bytes());
+        state.pool.account().held.total() > moved
+    }
+
     /// Is the piece at an address adopted?
     pub fn has_adopted(&self, address: u64) -> bool {
         self.lock().adopted.has(address)

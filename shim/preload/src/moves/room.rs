@@ -88,11 +88,16 @@ impl Migrations {
         if may_move.unwrap_or(true) || self.waits.is_held() {
             return self.stop_after_wait(manager, look, TierPlacer::quiescent);
         }
-        let begin = Instant::now();
-        // Small operands on the host make each kernel slow that reads them, wherever its large ones
-        // lie, and small memory does not come back.
         let room = small_room(manager);
-        let is_short = manager.device_room() < room;
+        self.keep_small_room(manager, look, room, room);
+    }
+
+    /// Small operands on the host make each kernel slow that reads them, wherever its large ones
+    /// lie, and small memory does not come back. So blocks leave until the device has `room` for
+    /// it, if it has less than `least`.
+    fn keep_small_room(&self, manager: &Manager<Device>, look: GrantedWait<'_>, least: u64, room: u64) {
+        let begin = Instant::now();
+        let is_short = manager.device_room() < least;
         if !is_short || self.stop_now(manager, &look, |placer, moves| placer.leave(room, moves)) == 0 {
             // The driver was asked for its free memory: that has a share of the time, too.
             look.end(begin.elapsed(), true);
@@ -103,6 +108,11 @@ impl Migrations {
     /// or is the best. For a trial, and after one that gained nothing, they go back to their
     /// places before.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
+        let room = small_room(manager);
+        // Large pieces do not use this room, so only small ones can have.
+        if manager.has_small_pieces() && manager.device_room() < room / 2 {
+            return self.keep_small_room(manager, look, room / 2, room);
+        }
         let arranges = self.with_predictor(manager, |predictor| predictor.arranges()).flatten();
         if let Some(time) = arranges {
             return self.stop_after_wait(manager, look, |placer, moves| placer.arrange(time, moves));
