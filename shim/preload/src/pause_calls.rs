@@ -17,7 +17,6 @@ use wm_schema as schema;
 use crate::gate::GATE;
 use crate::pauses::{DEADLINE, FileFailure, PauseError, Pauses, StorePlace};
 use crate::process::{self, preserve_errno};
-use crate::registry;
 use crate::subsystems::PROCESS;
 
 /// `int wmshim_pause(unsigned int milliseconds)`.
@@ -90,9 +89,6 @@ pub(crate) fn deep() -> schema::PauseAnswer {
         PROCESS.sharing.figures().is_some_and(|figures| matches!(figures.mode.as_str(), "on" | "auto"));
     if shares || PROCESS.turns.figures().is_some() {
         return answer(Err(PauseError::Beside));
-    }
-    if registry::all().any(|manager| manager.usage().together.reserved.host > 0) {
-        return answer(Err(PauseError::HostPinned));
     }
     answer(PROCESS.pauses.go_deep())
 }

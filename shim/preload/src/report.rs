@@ -16,7 +16,8 @@ use wm_schema as schema;
 use crate::black_box::{self, ProcessFacts};
 use crate::control::{self, StepCaller};
 use crate::counters::COUNTERS;
-use crate::endpoint::{ChangeRequest, EndpointSettings, PauseRequest, Source};
+use crate::endpoint::{ChangeRequest, EndpointSettings, PauseRequest, RequestedPlace, Source};
+use crate::pauses::StorePlace;
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
@@ -78,7 +79,11 @@ impl Source for ProcessReport {
     }
 
     fn pause(&self, pause: PauseRequest) -> Value {
-        value(&pause_calls::pause(pause.files, pause.deadline))
+        let files = pause.place.map(|place| match place {
+            RequestedPlace::Folder(folder) => StorePlace::Folder(folder),
+            RequestedPlace::Memory => StorePlace::Memory,
+        });
+        value(&pause_calls::pause(files, pause.deadline))
     }
 
     fn pause_prepare(&self) -> Value {

@@ -144,7 +144,8 @@ pub(crate) fn of_piece() -> OomAnswer {
     }
     let path = callers::way_through_torch();
     path.map_or(OomAnswer::Spill, |path| {
-        answer(&PIECES, TorchRequest::Piece { path, copies_cache: PROCESS.moves.gives_way() })
+        let held = registry::all().map(Manager::bytes_of_pieces).sum();
+        answer(&PIECES, TorchRequest::Piece { path, copies_cache: PROCESS.moves.gives_way(), held })
     })
 }
 

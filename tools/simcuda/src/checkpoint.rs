@@ -26,8 +26,9 @@ use wm_abi::{
 };
 
 use crate::entry::{Outcome, exports, get, put, require};
+use crate::memory::store::created_on_host;
 use crate::settings::{complain, settings};
-use crate::{state, vmm};
+use crate::state;
 
 /// What processes share about one of them. Zeroes are a process that runs.
 #[repr(C)]
@@ -63,7 +64,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if DEPTH.replace(DEPTH.get() - 1) == 1 {
-            self.0.has_host_memory.store(vmm::has_host_memory().into(), SeqCst);
+            self.0.has_host_memory.store(has_memory_on_host().into(), SeqCst);
             self.0.leave();
         }
     }
@@ -107,6 +108,13 @@ impl ProcessWords {
             wait(&self.inside, inside, left);
         }
     }
+}
+
+/// Is there memory of `cuMemCreate` on the host, mapped or not?
+fn has_memory_on_host() -> bool {
+    let mut memory = created_on_host();
+    memory.retain(|one| one.strong_count() > 0);
+    !memory.is_empty()
 }
 
 fn is_about_checkpoints(index: usize) -> bool {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use wm_abi::*;
@@ -66,22 +66,9 @@ fn create(size: u64, prop: &CUmemAllocationProp) -> Outcome<u64> {
     }
     let physical = crate::pool::with_reclaim(place, make)?;
     if place == Place::Host {
-        host_memory().push(Arc::downgrade(&physical));
+        store::created_on_host().push(Arc::downgrade(&physical));
     }
     Ok(retain(&physical))
-}
-
-/// Memory of `cuMemCreate` on the host.
-fn host_memory() -> MutexGuard<'static, Vec<Weak<Physical>>> {
-    static MEMORY: Mutex<Vec<Weak<Physical>>> = Mutex::new(Vec::new());
-    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Is there memory of `cuMemCreate` on the host, mapped or not?
-pub(crate) fn has_host_memory() -> bool {
-    let mut memory = host_memory();
-    memory.retain(|one| one.strong_count() > 0);
-    !memory.is_empty()
 }
 
 /// Takes the time in which the system makes, or pins, memory of the host.

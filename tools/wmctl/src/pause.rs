@@ -30,8 +30,8 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct PauseArguments {
     #[command(flatten)]
     program: NamedPrograms,
-    /// Where its memory goes: pinned memory of the host (the default), memory that is not pinned (the
-    /// default with --deep), or a folder for files that have no names
+    /// Where its memory goes: pinned memory of the host (the default), memory that is not pinned
+    /// (the default with --deep), or a folder for files that have no names
     #[arg(long, value_name = "host|memory|DIR")]
     to: Option<PausePlace>,
     /// Have the driver take the rest too, contexts and code (driver 570 or newer)

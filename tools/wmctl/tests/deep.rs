@@ -147,8 +147,8 @@ fn a_program_with_pinned_memory_of_the_host_is_not_taken() {
         assert!(taken.said(&["top", "--once"]).contains("(paused)"));
     }
     taken.comes_back();
-    // What it keeps on the host after that goes before the driver looks. Memory of its own is nowhere
-    // while it is paused.
+    // What it keeps on the host after that goes before the driver looks. Memory of its own is
+    // nowhere while it is paused.
     let mut taken = Taken::start();
     taken.program.say("piece");
     taken.said(&["pause", &taken.pid]);

@@ -30,8 +30,8 @@ pub(crate) fn build<G: Gpu>(
     (built, dismantle(gpu, &beside))
 }
 
-/// Maps memory at addresses that are reserved and have none, at all of them or at none. The last one
-/// is the extent's.
+/// Maps memory at addresses that are reserved and have none, at all of them or at none. The last
+/// one is the extent's.
 pub(crate) fn build_at<G: Gpu>(
     gpu: &G,
     part: ExtentPart,

@@ -74,8 +74,8 @@ impl<G: Gpu> Manager<G> {
         taken.extend(prints.into_iter().map(|of_it| (of_it.number, of_it.taken)));
     }
 
-    /// Takes the fingerprints of all handles that have kept copies, of which so many bytes may leave
-    /// of each range, until it `ends`.
+    /// Takes the fingerprints of all handles that have kept copies, of which so many bytes may
+    /// leave of each range, until it `ends`.
     pub(super) fn take_all_fingerprints(
         &self,
         ranges: impl Iterator<Item = (Range<u64>, u64)>,

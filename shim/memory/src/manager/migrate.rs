@@ -3,8 +3,8 @@
 //! The spare is made or taken, mapped in a range of its own, where memory of the host stays mapped
 //! for the next time, and filled by a copy; then it takes the old memory's place wherever that is
 //! mapped. Where nothing is mapped the spare of the device is filled in its place. A failure before
-//! that changes nothing, one during it is undone. Nothing is waited for but the copy, and that for a
-//! bounded time.
+//! that changes nothing, one during it is undone. Nothing is waited for but the copy, and that for
+//! a bounded time.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 

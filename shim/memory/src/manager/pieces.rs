@@ -97,6 +97,11 @@ impl<G: Gpu> Manager<G> {
         result
     }
 
+    /// Bytes of all pieces of the program, idle ones not included.
+    pub fn bytes_of_pieces(&self) -> u64 {
+        self.lock().pool.account().held.total()
+    }
+
     /// Charges a piece that is about to be made; `None`: it `is_limited`, and the user's limit
     /// leaves no room for it.
     pub fn charge(&self, tier: Tier, bytes: u64, is_limited: bool) -> Option<Charge<'_, G>> {

@@ -3,6 +3,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod best_fit;
+mod cache_span;
 pub(crate) mod facts;
 pub(crate) mod fingerprint_pace;
 pub(crate) mod flight;

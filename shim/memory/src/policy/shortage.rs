@@ -18,19 +18,13 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::OomAnswer;
 
+use super::cache_span::{self, CacheSpan};
+
 /// How many blocks are not refused first, after an emptied cache brought nothing.
 const FRUITLESS: u32 = 16;
 
-/// The time for which a piece that went to another tier affects the next one: pinning host memory
-/// takes time.
-const TOGETHER: Duration = Duration::from_secs(1);
-
-/// The time for which an emptied cache is left alone that did not suffice, and the longest. It
-/// grows each time: what PyTorch gives up it asks for again in the next step, as new memory, which
-/// lies elsewhere and was used by nothing yet.
-const ALONE: Duration = Duration::from_secs(4);
-const LONGER_ALONE: u32 = 4;
-const LONGEST_ALONE: Duration = Duration::from_secs(64);
+/// The time for which a piece that went to another tier affects the next one.
+const TOGETHER: Duration = cache_span::SHORTEST;
 
 /// The time for which a piece that was mapped after a refusal does.
 const MAPPING: Duration = Duration::from_millis(100);
@@ -53,6 +47,8 @@ pub enum TorchRequest {
         path: u64,
         /// What PyTorch caches would be copied to the host for it: live memory moves.
         copies_cache: bool,
+        /// Bytes of all pieces of the program, cached ones included.
+        held: u64,
     },
 }
 
@@ -66,8 +62,8 @@ pub struct TorchAnswers {
     spared: u32,
     /// The cache that PyTorch emptied last for a piece brought no memory.
     fruitless: bool,
-    /// The time for which the cache is left alone now.
-    alone: Duration,
+    /// How long the cache is left alone.
+    alone: CacheSpan,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -104,17 +100,19 @@ fn block(request: TorchRequest) -> Option<(CUdevice, usize)> {
 
 impl TorchAnswers {
     /// No request was short yet.
-    pub const NEW: Self = Self { refused: None, spilled: None, spared: 0, fruitless: false, alone: ALONE };
+    pub const NEW: Self =
+        Self { refused: None, spilled: None, spared: 0, fruitless: false, alone: CacheSpan::NEW };
 
     /// The answer to a request for which the device has no room.
     pub fn answer(&mut self, request: TorchRequest, paths: &mut TorchPaths, now: Instant) -> OomAnswer {
         let refused = self.refused.take();
         let number = match request {
             TorchRequest::Block { frees, .. } => self.number_of_block(request, frees, refused),
-            TorchRequest::Piece { path, copies_cache } => {
+            TorchRequest::Piece { path, copies_cache, held } => {
+                self.alone.note(held);
                 self.fruitless = refused.map_or(self.fruitless, |refused| refused.mapped.is_none());
                 let alone = match copies_cache {
-                    false => Some(self.alone),
+                    false => Some(self.alone.length()),
                     true => self.fruitless.then_some(TOGETHER),
                 };
                 self.number_of_piece(path, alone, refused, paths, now)
@@ -126,9 +124,11 @@ impl TorchAnswers {
                 return OomAnswer::FailOnce;
             }
             AttemptNumber::Second => {
-                let before = self.spilled.filter(|before| is_within(self.alone, before.first, now));
+                let before = self.spilled.filter(|before| is_within(self.alone.length(), before.first, now));
                 if refused.is_some() {
-                    self.leave_alone_for_longer(now);
+                    let apart = self.alone.apart();
+                    let is_again = self.spilled.is_some_and(|spilled| is_within(apart, spilled.last, now));
+                    self.alone.has_ended(is_again);
                 }
                 let first = before.map_or(now, |before| before.first);
                 self.spilled = Some(TorchSpill { request, first, last: now });
@@ -136,13 +136,6 @@ impl TorchAnswers {
             AttemptNumber::InDoubt => {}
         }
         OomAnswer::Spill
-    }
-
-    /// An emptied cache did not suffice again.
-    fn leave_alone_for_longer(&mut self, now: Instant) {
-        let longer = self.alone.saturating_mul(LONGER_ALONE);
-        let is_soon = self.spilled.is_some_and(|spilled| is_within(longer, spilled.last, now));
-        self.alone = if is_soon { longer.min(LONGEST_ALONE) } else { ALONE };
     }
 
     fn number_of_block(
@@ -298,12 +291,12 @@ mod tests {
         const NEW: Self = Self(TorchAnswers::NEW, TorchPaths::new());
 
         fn answer(&mut self, path: u64, now: Instant) -> OomAnswer {
-            self.0.answer(TorchRequest::Piece { path, copies_cache: false }, &mut self.1, now)
+            self.0.answer(TorchRequest::Piece { path, copies_cache: false, held: 0 }, &mut self.1, now)
         }
 
         /// The same while live memory moves.
         fn answer_beside_moves(&mut self, path: u64, now: Instant) -> OomAnswer {
-            self.0.answer(TorchRequest::Piece { path, copies_cache: true }, &mut self.1, now)
+            self.0.answer(TorchRequest::Piece { path, copies_cache: true, held: 0 }, &mut self.1, now)
         }
     }
 
@@ -364,11 +357,7 @@ mod tests {
         for number in 1..100 {
             assert_eq!(pieces.answer(SECOND, start + number * TOGETHER), OomAnswer::Spill);
         }
-        assert_eq!(
-            pieces.answer(FIRST, start + 100 * TOGETHER + ALONE),
-            OomAnswer::FailOnce,
-            "the next request"
-        );
+        assert_eq!(pieces.answer(FIRST, start + 101 * TOGETHER), OomAnswer::FailOnce, "the next request");
     }
 
     /// Hazard: after one emptied cache everything goes to the host.
@@ -388,9 +377,9 @@ mod tests {
         assert_eq!(pieces.answer(FIRST, start), OomAnswer::FailOnce);
         assert_eq!(pieces.answer(SECOND, start), OomAnswer::Spill);
         for number in 0..5 {
-            assert_eq!(pieces.answer(FIRST, start + number * ALONE / 5), OomAnswer::Spill);
+            assert_eq!(pieces.answer(FIRST, start + number * TOGETHER / 5), OomAnswer::Spill);
         }
-        assert_eq!(pieces.answer(FIRST, start + ALONE), OomAnswer::FailOnce);
+        assert_eq!(pieces.answer(FIRST, start + TOGETHER), OomAnswer::FailOnce);
     }
 
     /// Hazard (latency): in each step PyTorch gives up its cache and makes it again.
@@ -403,9 +392,9 @@ mod tests {
             pieces.answer(SECOND, now);
             is_first
         };
-        assert_eq!((0..200).filter(|second| emptied(*second)).count(), 5, "0, 4, 20, 84, 148");
-        let later = 200 + 5 * LONGEST_ALONE.as_secs();
-        assert_eq!((later..later + 20).filter(|second| emptied(*second)).count(), 2, "as at first");
+        assert_eq!((0..9).filter(|second| emptied(*second)).count(), 9, "one a second");
+        assert_eq!((9..200).filter(|second| emptied(*second)).count(), 4, "after 4, 16, 64 and 64 s");
+        assert_eq!((600..620).filter(|second| emptied(*second)).count(), 10, "as at first");
     }
 
     /// Hazard (latency): memory that PyTorch caches, and that nothing uses, is copied to the host.

@@ -15,8 +15,8 @@ impl State {
     /// it, or has mapped it.
     ///
     /// # Errors
-    /// `Busy`: another thread is changing mappings. `InUse`: other memory is still mapped there, and
-    /// is to be unmapped first.
+    /// `Busy`: another thread is changing mappings. `InUse`: other memory is still mapped there,
+    /// and is to be unmapped first.
     pub(crate) fn draft_mapping(&mut self, key: HandleKey) -> Result<Option<OccupiedHandle>, MoveRefusal> {
         let Some(handle) = self.holdings.ledger.unmapped_handle(key) else { return Ok(None) };
         if !self.under_way.is_none_but(0) {

@@ -46,7 +46,7 @@ pub(crate) use changes::{ChangeRequest, LimitRequest};
 use dump::Dumps;
 pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
-pub(crate) use request::PauseRequest;
+pub(crate) use request::{PauseRequest, RequestedPlace};
 use server::EndpointServer;
 use signal::StatisticsSignal;
 use socket::BindError;

@@ -14,7 +14,6 @@ use super::Source;
 use super::changes::{self, ChangeError};
 use super::connection::{LINE_LIMIT, Line};
 use super::dump::{DumpError, Dumps};
-use crate::pauses::StorePlace;
 
 /// Largest answer that goes over the socket. The client gets a larger one as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
@@ -28,7 +27,7 @@ const REQUESTS: [(&str, EndpointRequest); 11] = [
     ("config", EndpointRequest::Config),
     ("dump", EndpointRequest::Dump),
     ("final", EndpointRequest::Final),
-    ("pause", EndpointRequest::Pause(PauseRequest { deadline: None, files: None })),
+    ("pause", EndpointRequest::Pause(PauseRequest { deadline: None, place: None })),
     ("pause_prepare", EndpointRequest::PausePrepare),
     ("pause_deep", EndpointRequest::PauseDeep),
     ("pause_restored", EndpointRequest::PauseRestored),
@@ -56,8 +55,17 @@ pub(super) enum EndpointRequest {
 pub(crate) struct PauseRequest {
     /// The time that work may take to end.
     pub(crate) deadline: Option<Duration>,
-    /// The files that memory goes to; `None`: to pinned memory of the host.
-    pub(crate) files: Option<StorePlace>,
+    /// Where memory goes; `None`: to pinned memory of the host.
+    pub(crate) place: Option<RequestedPlace>,
+}
+
+/// A place for the memory of a paused process, as a client names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RequestedPlace {
+    /// A folder, as the process finds it.
+    Folder(PathBuf),
+    /// Memory of the host that is not pinned.
+    Memory,
 }
 
 /// When to answer.
@@ -115,13 +123,13 @@ pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, RequestError> {
 /// `deadline_s` and `to` of a request. A relative folder is one of the process's own, which the
 /// client does not know.
 fn pause_of(request: &Value) -> Result<PauseRequest, RequestError> {
-    let files = match request.get("to") {
+    let place = match request.get("to") {
         None | Some(Value::Null) => None,
-        Some(Value::String(folder)) if folder.starts_with('/') => Some(StorePlace::Folder(folder.into())),
-        Some(Value::String(memory)) if memory == "memory" => Some(StorePlace::Memory),
+        Some(Value::String(folder)) if folder.starts_with('/') => Some(RequestedPlace::Folder(folder.into())),
+        Some(Value::String(memory)) if memory == "memory" => Some(RequestedPlace::Memory),
         Some(_) => return Err(RequestError::Folder),
     };
-    Ok(PauseRequest { deadline: deadline_of(request), files })
+    Ok(PauseRequest { deadline: deadline_of(request), place })
 }
 
 /// `deadline_s` of a request.

@@ -274,6 +274,11 @@ impl Predictor {
         self.placer.set_room(room);
     }
 
+    /// There is so much room beside the blocks.
+    pub(super) fn set_room(&mut self, room: u64) {
+        self.placer.set_room(room);
+    }
+
     /// Corrects the blocks next to one that may have moved, as far as they have moved with it.
     fn correct_beside(
         &mut self,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::Pauses;
 use super::outcome::PauseError;
 use super::plan::{PauseGoal, PausePhase};
-use crate::black_box;
+use crate::{black_box, registry};
 
 /// As the black box has it.
 const DEEP: u64 = 5;
@@ -18,12 +18,15 @@ impl Pauses {
     /// The driver is about to take the rest of the process.
     ///
     /// # Errors
-    /// It is not paused, or something is under way.
+    /// It is not paused, or something is under way, or it has pinned memory of the host.
     pub(crate) fn go_deep(&self) -> Result<(), PauseError> {
         let book = self.lock();
         let is_there = (book.course.phase, book.course.goal) == (PausePhase::Paused, PauseGoal::Paused);
         if !is_there || book.course.is_under_way() || book.is_for_others {
             return Err(PauseError::NotPaused);
+        }
+        if registry::all().any(|manager| manager.usage().together.reserved.host > 0) {
+            return Err(PauseError::HostPinned);
         }
         self.is_deep.store(true, SeqCst);
         black_box::show_pause(DEEP, [book.figures.out_bytes, book.figures.stayed_bytes]);

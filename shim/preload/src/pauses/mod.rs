@@ -159,8 +159,8 @@ impl Pauses {
         lock(&self.book)
     }
 
-    /// Asks for a pause, to `files` or to pinned memory of the host. A process that is paused already
-    /// stays so, where it is. `asker`: the thread of the program that asks.
+    /// Asks for a pause, to `files` or to pinned memory of the host. A process that is paused
+    /// already stays so, where it is. `asker`: the thread of the program that asks.
     ///
     /// # Errors
     /// The process cannot be paused, or no thread could be started.

@@ -131,7 +131,8 @@ pub(super) struct LeftBlocks {
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
     pub(super) limit: Duration,
-    /// The files that memory is to go to; `None`: to pinned memory of the host. To files all of it goes.
+    /// The files that memory is to go to; `None`: to pinned memory of the host. To files all of it
+    /// goes.
     pub(super) files: Option<StorePlace>,
     /// Where it is, if in files.
     pub(super) stored: Option<Arc<StoredPause>>,

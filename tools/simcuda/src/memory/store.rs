@@ -10,8 +10,8 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use wm_abi::CUresult;
 
@@ -137,6 +137,12 @@ pub(crate) struct Physical {
 enum Backing {
     Shared(Arc<Store>),
     Own(OwnedFd),
+}
+
+/// What `cuMemCreate` has made on the host, also where it is gone by now.
+pub(crate) fn created_on_host() -> MutexGuard<'static, Vec<Weak<Physical>>> {
+    static MEMORY: Mutex<Vec<Weak<Physical>>> = Mutex::new(Vec::new());
+    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Physical {

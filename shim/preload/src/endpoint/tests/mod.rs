@@ -48,7 +48,7 @@ impl Source for Fake {
 
     fn pause(&self, pause: PauseRequest) -> Value {
         let deadline = pause.deadline.map(|deadline| deadline.as_secs_f64());
-        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline, "to": pause.files.map(|files| format!("{files:?}")) })
+        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline, "to": pause.place.map(|place| format!("{place:?}")) })
     }
 
     fn resume(&self) -> Value {
