@@ -71,7 +71,8 @@ class Program:
     """The program, started under the library."""
 
     def __init__(self, options):
-        variables = {name: text for name, text in os.environ.items() if not name.startswith("WMSHIM_")}
+        is_other = lambda name: not name.startswith("WMSHIM_") or name.startswith("WMSHIM_LOG")
+        variables = {name: text for name, text in os.environ.items() if is_other(name)}
         # Each tensor is a block of its own.
         variables |= {"LD_PRELOAD": str(LIBRARY), "WMSHIM_MIGRATE": options.setting, "WMSHIM_TORCH_ALLOCATOR": options.allocator}
         command = [sys.executable, __file__, "--child", "--gib", str(options.gib), "--block-mib", str(options.block_mib)]

@@ -13,7 +13,7 @@ use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 
-use super::leaving::{Leaver, count_for, sort};
+use super::leaving::{BatchSize, Leaver, count_for, sort};
 use super::predictor::{SMALLEST, range_of};
 use super::refusals::WhyNot;
 use super::slices::SliceCost;
@@ -23,9 +23,6 @@ use super::wait_budget::WAIT;
 use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::process;
-
-/// Bytes that are chosen at a time. What they leave goes to the driver before the next are chosen.
-const BATCH: u64 = 512 << 20;
 
 /// How long the gate is closed at first until the GPU has no work left. Each time that this is not
 /// enough, the next time is twice as long, also for the next batch of a step.
@@ -99,7 +96,7 @@ impl Migrations {
     }
 
     fn let_leave(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
-        let mut drain = FIRST_DRAIN;
+        let (mut drain, mut size) = (FIRST_DRAIN, BatchSize::FIRST);
         for least in [SMALLEST, 0] {
             let mut leavers = self.leavers(manager, |block| {
                 let whole = block.tiers.total();
@@ -113,7 +110,7 @@ impl Migrations {
                     end.goes_on |= missing > 0;
                     return;
                 }
-                let (batch, later) = rest.split_at(count_for(rest, missing.min(BATCH)));
+                let (batch, later) = rest.split_at(count_for(rest, missing.min(size.bytes())));
                 rest = later;
                 let order = |leaver: &Leaver| {
                     let range = leaver.range.clone();
@@ -121,7 +118,7 @@ impl Migrations {
                     RangeMove::new(order, missing).only_from(Tier::Device)
                 };
                 let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
-                let why = self.move_when_idle(manager, &mut ranges, terms, &mut drain);
+                let why = self.move_when_idle(manager, &mut ranges, terms, (&mut drain, &mut size));
                 let moved = end.moved(&ranges);
                 end.given += (terms.give_back)(manager.bytes_beyond_limit());
                 ranges.iter().for_each(|range| note_stay(manager, range, why, end));
@@ -136,22 +133,16 @@ impl Migrations {
     fn let_come(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
         let mut comers = self.leavers(manager, |block| block.tiers.host > 0);
         sort(&mut comers);
-        let mut drain = FIRST_DRAIN;
-        while let Some(last) = comers.pop() {
-            let Some(block) = manager.block(last.range.start) else { continue };
-            if block.tiers.host > manager.device_room() {
-                end.note(NO_ROOM, block.tiers.host);
-                continue;
-            }
+        let (mut drain, mut size) = (FIRST_DRAIN, BatchSize::FIRST);
+        while !comers.is_empty() {
             if is_over(terms) {
                 end.goes_on = true;
                 return;
             }
-            let order = MoveOrder::new(last.range, Tier::Device);
-            let mut ranges = [RangeMove::new(order, u64::MAX).only_from(Tier::Host)];
-            let why = self.move_when_idle(manager, &mut ranges, terms, &mut drain);
+            let mut ranges = batch_that_fits(manager, &mut comers, size, end);
+            let why = self.move_when_idle(manager, &mut ranges, terms, (&mut drain, &mut size));
             let moved = end.moved(&ranges);
-            note_stay(manager, &ranges[0], why, end);
+            ranges.iter().for_each(|range| note_stay(manager, range, why, end));
             if why.is_some() && moved == 0 {
                 return;
             }
@@ -175,11 +166,15 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         terms: &StepTerms<'_>,
-        drain: &mut Duration,
+        (drain, size): (&mut Duration, &mut BatchSize),
     ) -> Option<WhyNot> {
+        if ranges.is_empty() {
+            return None;
+        }
         let (begin, mut tries) = (Instant::now(), 0);
         let why = self.try_until_over(manager, ranges, terms, (drain, &mut tries));
         let (mib, took) = (bytes_moved(ranges) >> 20, begin.elapsed());
+        size.ended(why.is_none(), took);
         log::debug!("{mib} MiB moved in {took:.1?} by {tries} tries; calls wait for {drain:?}");
         why
     }
@@ -221,6 +216,29 @@ impl Migrations {
             }
         }
     }
+}
+
+/// The last blocks, as many as are moved at a time and as the device has room for. Of the others
+/// the bytes are noted.
+fn batch_that_fits(
+    manager: &Manager<Device>,
+    comers: &mut Vec<Leaver>,
+    size: BatchSize,
+    end: &mut StepEnd,
+) -> Vec<RangeMove> {
+    let (mut ranges, mut sum, mut room) = (Vec::new(), 0, manager.device_room());
+    while sum < size.bytes()
+        && let Some(last) = comers.pop()
+    {
+        let Some(block) = manager.block(last.range.start) else { continue };
+        if block.tiers.host > room {
+            end.note(NO_ROOM, block.tiers.host);
+            continue;
+        }
+        (sum, room) = (sum + block.tiers.host, room - block.tiers.host);
+        ranges.push(RangeMove::new(MoveOrder::new(last.range, Tier::Device), u64::MAX).only_from(Tier::Host));
+    }
+    ranges
 }
 
 fn bytes_moved(ranges: &[RangeMove]) -> u64 {
