@@ -93,4 +93,5 @@ def main():
     return ours is None
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -23,6 +23,7 @@ pub mod scratch;
 pub mod sharers;
 pub mod shim;
 pub mod skip;
+pub mod turns;
 
 pub use host::{Host, Outcome, said};
 pub use scratch::Scratch;

@@ -3,179 +3,18 @@
 //! two that launch all the time never runs. Hazard (silent degradation): memory lies on the host
 //! although another process is idle on the device.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command};
+use std::panic::AssertUnwindSafe;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hazards::{Host, Scratch, c, driver, host, places};
+use hazards::pace;
+use hazards::turns::{Machine, Program, SOON, until};
 use serde_json::{Value, json};
-
-/// Longest wait for anything that must happen, on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
-
-/// A machine with one GPU of 128 MiB.
-struct Machine {
-    scratch: Scratch,
-    driver: PathBuf,
-    program: PathBuf,
-}
-
-impl Machine {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let include = c::flag("-I", &places::workspace("shim/preload/include"));
-        let shim = places::shim();
-        let program = c::program(&scratch, "turns", &[&include, shim.to_str().expect("a readable path")]);
-        Self { driver: driver::simulated(&scratch), scratch, program }
-    }
-
-    fn start(&self, variables: &[(&str, &str)]) -> Program {
-        let host = Host::shimmed(&self.program, &self.scratch, &self.driver)
-            .args([places::workspace("kernels/compiled/diagnostics.ptx")])
-            .env("WMSHIM_BROKER", places::broker())
-            .env("WMSHIM_SHARE", "turns")
-            .env("WMSHIM_HEADROOM", "0")
-            .env("SIMCUDA_MEMORY", "128MiB")
-            .env("SIMCUDA_RACES", "1")
-            .env("SIMCUDA_SHARED", self.scratch.path().join("machine"));
-        let host = variables.iter().fold(host, |host, (name, value)| host.env(name, value));
-        let mut child = host.start();
-        let words = child.stdin.take().expect("a pipe");
-        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let socket = self.scratch.path().join("stats").join(format!("{}.sock", child.id()));
-        Program { child: Some(child), words, answers, socket }
-    }
-
-    /// Programs with so many MiB in blocks of 8 MiB, which know each other.
-    fn with(&self, sizes: &[u64]) -> Vec<Program> {
-        let mut programs: Vec<Program> = sizes.iter().map(|_| self.start(&[])).collect();
-        programs.iter_mut().zip(sizes).for_each(|(program, size)| program.has(*size));
-        programs
-    }
-
-    /// Processes of the broker.
-    fn brokers(&self) -> Vec<u32> {
-        let folder = self.scratch.path().join("stats");
-        let folder = folder.to_str().expect("a readable path");
-        let is_broker = |process: &u32| {
-            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-            words.iter().any(|word| word.ends_with("wmshimd")) && words.iter().any(|word| word == folder)
-        };
-        let entries = std::fs::read_dir("/proc").expect("processes").flatten();
-        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        numbers.filter(is_broker).collect()
-    }
-}
-
-struct Program {
-    child: Option<Child>,
-    words: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    socket: PathBuf,
-}
-
-impl Program {
-    fn tell(&mut self, words: &str) {
-        writeln!(self.words, "{words}").expect("the program listens");
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).expect("the program answers");
-        line.trim().to_owned()
-    }
-
-    fn say(&mut self, words: &str) -> i64 {
-        self.tell(words);
-        let answer = self.hear();
-        answer.parse().unwrap_or_else(|_| panic!("{words}: {answer:?}"))
-    }
-
-    fn has(&mut self, mib: u64) {
-        for _ in 0..mib / 8 {
-            assert!(self.say("block 8") > 0);
-        }
-        until("there is a broker", || self.turn()["has_broker"] == true);
-    }
-
-    fn once(&mut self) -> Duration {
-        let milliseconds = self.say("once");
-        Duration::from_millis(milliseconds.try_into().expect("all words are right"))
-    }
-
-    fn stats(&mut self) -> Value {
-        self.tell("stats");
-        serde_json::from_str(&self.hear()).expect("JSON")
-    }
-
-    fn turn(&mut self) -> Value {
-        self.stats()["turn"].clone()
-    }
-
-    /// MiB on the device and on the host.
-    fn place(&mut self) -> (u64, u64) {
-        let stats = self.stats();
-        let on =
-            |tier: &str| stats["devices"][0]["memory"][tier]["live_bytes"].as_u64().expect("bytes") >> 20;
-        (on("device"), on("host"))
-    }
-
-    /// The answer of its socket.
-    fn ask(&self, request: &str) -> Value {
-        let mut stream = UnixStream::connect(&self.socket).expect("the socket answers");
-        stream.set_read_timeout(Some(SOON)).expect("a limit");
-        writeln!(stream, "{request}").expect("the endpoint listens");
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).expect("an answer");
-        serde_json::from_str(&line).expect("JSON")
-    }
-
-    fn pid(&self) -> i32 {
-        self.child.as_ref().expect("it has not ended").id() as i32
-    }
-
-    fn signal(&self, signal: i32) {
-        // SAFETY: a signal to a process that this test has started and not waited for.
-        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
-    }
-
-    fn kill(mut self) {
-        self.signal(libc::SIGKILL);
-        self.child.take().expect("it has not ended").wait().expect("it ends");
-    }
-
-    fn end(mut self) -> String {
-        self.tell("exit");
-        let output = host::watched(self.child.take().expect("it has not ended"));
-        assert!(output.status.success(), "{}", host::said(&output));
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
-    while !happened() {
-        assert!(Instant::now() < end, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// The one that runs has all of its memory on the device. Of the other one as much stays as fits.
 #[test]
 fn two_that_do_not_fit_take_turns_and_no_more_moves_than_has_to() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     for _ in 0..10 {
         for index in [0, 1] {
@@ -194,9 +33,30 @@ fn two_that_do_not_fit_take_turns_and_no_more_moves_than_has_to() {
     }
 }
 
+/// Hazard (latency): memory comes only when all that makes room for it has left.
+#[test]
+fn memory_comes_while_the_others_leaves() {
+    const MIB: u64 = 104;
+    let machine = Machine::made();
+    let links = [("SIMCUDA_LINKS", "pcie=400MB/s")];
+    let mut programs = [0, 1].map(|_| machine.start(&links));
+    programs.iter_mut().for_each(|program| program.has(MIB));
+    // The second time all is there.
+    let switch = |program: &mut Program| program.once().saturating_sub(program.once());
+    let mut switches = || programs.each_mut().map(switch);
+    // Host memory is made, too.
+    switches();
+    // One way of what has no room.
+    let way = Duration::from_secs_f64(((2 * MIB - 128) << 20) as f64 / 400e6);
+    pace::bounded(AssertUnwindSafe(|| {
+        let fastest = (0..3).flat_map(|_| switches()).min().expect("switches");
+        assert!(fastest >= way && fastest < way * 5 / 3, "{fastest:?}, one way {way:?}");
+    }));
+}
+
 #[test]
 fn two_that_fit_do_not_give_way() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[56, 56]);
     for _ in 0..3 {
         for program in &mut programs {
@@ -213,7 +73,7 @@ fn two_that_fit_do_not_give_way() {
 /// The one that launched least recently gives way, and a third one is left alone.
 #[test]
 fn the_one_that_launched_least_recently_gives_way() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[40, 40, 40]);
     programs[0].once();
     programs[2].once();
@@ -230,7 +90,7 @@ fn the_one_that_launched_least_recently_gives_way() {
 
 #[test]
 fn two_that_launch_all_the_time_alternate() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     programs.iter_mut().for_each(|program| assert_eq!(program.say("work"), 0));
     let mut before = [0, 0];
@@ -252,7 +112,7 @@ fn two_that_launch_all_the_time_alternate() {
 /// Each wants memory that the other one holds, while it gives way itself.
 #[test]
 fn two_that_grow_at_the_same_time_both_get_their_memory() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[8, 8]);
     for _ in 0..11 {
         programs.iter_mut().for_each(|program| program.tell("block 8"));
@@ -272,7 +132,7 @@ fn two_that_grow_at_the_same_time_both_get_their_memory() {
 
 #[test]
 fn one_that_is_killed_leaves_the_device_to_the_other() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     let (mut other, killed) = (programs.remove(0), programs.remove(0));
     assert_eq!(other.say("work"), 0);
@@ -287,7 +147,7 @@ fn one_that_is_killed_leaves_the_device_to_the_other() {
 /// goes on with memory on the host.
 #[test]
 fn one_that_is_stopped_costs_a_deadline_and_goes_on_later() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     programs[0].once();
     programs[0].signal(libc::SIGSTOP);
@@ -310,7 +170,7 @@ fn one_that_is_stopped_costs_a_deadline_and_goes_on_later() {
 /// again.
 #[test]
 fn when_the_broker_is_killed_all_go_on() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     for _ in 0..2 {
         programs.iter_mut().for_each(|program| assert_eq!(program.say("work"), 0));
@@ -339,7 +199,7 @@ fn when_the_broker_is_killed_all_go_on() {
 /// A broker that is stopped is one that does not answer.
 #[test]
 fn when_the_broker_is_stopped_all_go_on() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     programs[0].once();
     let brokers = machine.brokers();
@@ -362,7 +222,7 @@ fn when_the_broker_is_stopped_all_go_on() {
 #[test]
 fn one_that_cannot_be_paused_keeps_its_memory() {
     for migrate in ["off", "auto"] {
-        let machine = Machine::new();
+        let machine = Machine::made();
         let mut programs = [(); 2].map(|()| machine.start(&[("WMSHIM_MIGRATE", migrate)]));
         programs.iter_mut().for_each(|program| program.has(96));
         programs[0].once();
@@ -389,7 +249,7 @@ fn one_that_cannot_be_paused_keeps_its_memory() {
 /// It waits for the operator, and not for its turn.
 #[test]
 fn one_that_an_operator_has_paused_takes_no_turn() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     programs[0].ask("pause");
     until("it is paused", || programs[0].ask("pause_state")["pause"]["state"] == "paused");
@@ -415,7 +275,7 @@ fn one_that_an_operator_has_paused_takes_no_turn() {
 /// The same for a pause to files. Memory of one that gave way stays on the host, though.
 #[test]
 fn one_that_an_operator_has_paused_to_files_takes_no_turn() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let pause = json!({ "request": "pause", "to": machine.scratch.folder("away") }).to_string();
     let mut programs = machine.with(&[96, 96]);
     assert!(programs[0].place().1 > 0, "it gave way");
@@ -446,7 +306,7 @@ fn one_that_an_operator_has_paused_to_files_takes_no_turn() {
 /// One that is detached while it is away has its memory back with its next call.
 #[test]
 fn one_that_is_detached_while_it_is_away_asks_all_the_same() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     assert!(programs[0].place().1 > 0, "it gave way");
     let made = programs[0].ask("detach");
@@ -461,7 +321,7 @@ fn calls_of_the_driver_that_fail_lose_no_byte() {
     for failing in
         ["cuMemcpyDtoDAsync:9", "cuMemUnmap:5", "cuMemMap:70", "cuMemCreate:60", "cuMemSetAccess:75"]
     {
-        let machine = Machine::new();
+        let machine = Machine::made();
         let mut programs = [machine.start(&[("SIMCUDA_FAIL", failing)]), machine.start(&[])];
         programs.iter_mut().for_each(|program| program.has(96));
         for _ in 0..3 {
@@ -474,7 +334,7 @@ fn calls_of_the_driver_that_fail_lose_no_byte() {
 /// Neither a child nor an exit waits for a turn.
 #[test]
 fn children_and_exits_of_a_process_that_is_away_wait_for_no_turn() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut programs = machine.with(&[96, 96]);
     programs[1].once();
     until("the first one is away", || programs[0].turn()["state"] == "away");
@@ -488,7 +348,7 @@ fn children_and_exits_of_a_process_that_is_away_wait_for_no_turn() {
 /// Nothing of it is in a process without the setting.
 #[test]
 fn without_the_setting_there_is_no_broker() {
-    let machine = Machine::new();
+    let machine = Machine::made();
     let mut program = machine.start(&[("WMSHIM_SHARE", "off")]);
     assert_eq!(program.say("block 8"), 1);
     program.once();

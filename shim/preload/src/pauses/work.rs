@@ -25,6 +25,9 @@ use crate::{process, registry};
 /// What lets the stream go on may be a call that waits behind them.
 const HELD: Duration = Duration::from_secs(1);
 
+/// How long copies that were given up, since they took too long, may take to end.
+const COPIES: Duration = Duration::from_secs(60);
+
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(parts: PausedParts, pausing: &Pausing) -> Result<Paused, PauseError> {
     let moves = parts.moves;
@@ -195,7 +198,7 @@ pub(super) fn resume(PausedParts { pauses, moves }: PausedParts, left: &[LeftBlo
             resumed = Resumed { came: resumed.came + more.came, ..more };
         }
         let _moving = pauses.unmapped.begin(false);
-        resumed.unmapped = map_all().err();
+        resumed.unmapped = map_all_within(COPIES).err();
         let is_mapped = resumed.unmapped.is_none();
         if is_mapped {
             pauses.unmapped.has_ended();
@@ -206,6 +209,17 @@ pub(super) fn resume(PausedParts { pauses, moves }: PausedParts, left: &[LeftBlo
         moves.leave_rest(manager);
     }
     resumed
+}
+
+/// As [`map_all`], once copies to such addresses have ended.
+fn map_all_within(limit: Duration) -> Result<(), MoveRefusal> {
+    let begin = Instant::now();
+    loop {
+        match map_all() {
+            Err(MoveRefusal::Busy) if begin.elapsed() < limit && !process::exiting() => {}
+            mapped => return mapped,
+        }
+    }
 }
 
 /// The same for memory that stayed on the host: the gate is closed as long as it takes. If work

@@ -71,8 +71,9 @@ struct TurnThread {
     reported_at: Instant,
     /// The broker is to hear of a change.
     has_news: bool,
-    /// As it has heard last.
+    /// As it has heard last, like the bytes that were given.
     short: u64,
+    given: u64,
     /// It was said that there is no broker.
     is_told: bool,
     /// What is to be looked at again then.
@@ -97,6 +98,7 @@ impl TurnThread {
             reported_at: now,
             has_news: false,
             short: 0,
+            given: 0,
             is_told: false,
             look_at: None,
             rest_at: now,
@@ -339,12 +341,16 @@ impl TurnThread {
 
     fn report(&mut self) {
         let is_due = self.is_speaking() && self.reported_at.elapsed() >= HEARTBEAT;
-        let short = self.parts.turns.lock().short();
-        let has_news = self.has_news || short != self.short;
+        let book = self.parts.turns.lock();
+        let (short, given) = (book.short(), book.given.sum());
+        drop(book);
+        // The process that asks brings its memory as this one's leaves: what it can take is told at
+        // once.
+        let has_news = self.has_news || (short, given) != (self.short, self.given);
         if !self.client.is_connected() || !has_news && !is_due {
             return;
         }
-        (self.has_news, self.short) = (false, short);
+        (self.has_news, self.short, self.given) = (false, short, given);
         self.reported_at = Instant::now();
         let report = self.told();
         if let Err(error) = self.client.report(&report) {
