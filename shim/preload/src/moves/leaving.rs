@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::ops::Range;
-use std::time::Duration;
 
 /// A block with memory that may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,31 +14,6 @@ pub(super) struct Leaver {
     pub(super) bytes: u64,
     /// The number of the last launch that is known to have used it.
     pub(super) last_use: Option<u64>,
-}
-
-/// How much is chosen at a time. What it leaves goes to the driver before more is chosen.
-///
-/// Each batch waits for the GPU to become idle, whatever it moves. So batches grow, as long as they
-/// end in the time of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BatchSize(u64);
-
-impl BatchSize {
-    const LEAST: u64 = 512 << 20;
-    const MOST: u64 = 4 << 30;
-    const SOON: Duration = Duration::from_millis(300);
-
-    pub(super) const FIRST: Self = Self(Self::LEAST);
-
-    pub(super) fn bytes(self) -> u64 {
-        self.0
-    }
-
-    /// A batch has ended, after this time.
-    pub(super) fn ended(&mut self, has_moved_all: bool, took: Duration) {
-        let is_soon = has_moved_all && took < Self::SOON;
-        self.0 = if is_soon { 2 * self.0 } else { self.0 / 2 }.clamp(Self::LEAST, Self::MOST);
-    }
 }
 
 /// Sorts blocks: those that leave first come first.
@@ -65,24 +39,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// Hazard (latency): each half GiB waits for the GPU to become idle, and so does a request of
-    /// an operator. Hazard (latency): a request for a step is answered long after its time.
-    #[test]
-    fn batches_grow_to_what_moves_in_the_time_of_a_step() {
-        for (wait, gib_each_s, most) in [(30, 50, 4 << 30), (100, 10, 1 << 30), (400, 50, 512 << 20)] {
-            let (mut size, mut sizes) = (BatchSize::FIRST, Vec::new());
-            for _ in 0..40 {
-                sizes.push(size.bytes());
-                let moving = size.bytes() * 1000 / (gib_each_s << 30);
-                size.ended(true, Duration::from_millis(wait + moving));
-            }
-            assert!(sizes[8..].iter().all(|size| *size <= 2 * most && *size >= most / 2), "{sizes:?}");
-            assert!(sizes[8..].contains(&most), "{sizes:?}");
-            size.ended(false, Duration::ZERO);
-            assert!(size.bytes() <= most);
-        }
-    }
 
     fn leaver() -> impl Strategy<Value = Leaver> {
         let values = (0..1000_u64, 0..64_u64, proptest::option::of(0..20_u64));

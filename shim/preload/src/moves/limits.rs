@@ -4,30 +4,26 @@
 //! It is done in steps of bounded time ([`super::step`]). The caller repeats them, so no thread is
 //! kept by a program with a busy GPU. The library's own waits for an idle GPU have a share of the
 //! program's time ([`super::waits`]). Here others wait for the memory, so the gate is also closed
-//! until the GPU has no work left, for [`LONGEST_DRAIN`] at most: the GPU has work meanwhile. It is
-//! not done while the host may hold a stream.
+//! until the GPU has no work left ([`super::step_pace`]): the GPU has work meanwhile. It is not
+//! done while the host may hold a stream.
 
 use std::time::{Duration, Instant};
 
 use wm_driver::thread::Uncancelled;
-use wm_driver::{Device, Gpu, Tier};
+use wm_driver::{Device, Gpu, Tier, lock};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 
-use super::leaving::{BatchSize, Leaver, count_for, sort};
+use super::leaving::{Leaver, count_for, sort};
 use super::predictor::{SMALLEST, range_of};
 use super::refusals::WhyNot;
 use super::slices::SliceCost;
 use super::step::{StepEnd, StepTerms};
+use super::step_pace::StepPace;
 use super::stops::SoleMover;
 use super::wait_budget::WAIT;
 use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::process;
-
-/// How long the gate is closed at first until the GPU has no work left. Each time that this is not
-/// enough, the next time is twice as long, also for the next batch of a step.
-const FIRST_DRAIN: Duration = Duration::from_millis(20);
-const LONGEST_DRAIN: Duration = Duration::from_millis(160);
 
 /// How long calls of the program wait for memory that moves after that.
 const CALLS: Duration = Duration::from_millis(40);
@@ -56,7 +52,7 @@ impl Migrations {
             if self.is_migrating() {
                 self.start_predictor(manager);
             }
-            self.let_leave(manager, terms, &mut end);
+            self.at_pace(|pace| self.let_leave(manager, terms, &mut end, pace));
         } else {
             end.goes_on = true;
         }
@@ -76,7 +72,7 @@ impl Migrations {
         if let Some(why) = self.forbids() {
             end.note(why.reason(), manager.live().host);
         } else if let Some(_mover) = SoleMover::begin(&self.is_moving) {
-            self.let_come(manager, terms, &mut end);
+            self.at_pace(|pace| self.let_come(manager, terms, &mut end, pace));
         } else {
             end.goes_on = true;
         }
@@ -95,8 +91,20 @@ impl Migrations {
         pin_reason::of_process().map(WhyNot::Pinned)
     }
 
-    fn let_leave(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
-        let (mut drain, mut size) = (FIRST_DRAIN, BatchSize::FIRST);
+    /// One step moves at a time.
+    fn at_pace(&self, step: impl FnOnce(&mut StepPace)) {
+        let mut pace = lock(&self.step_pace).begin(Instant::now());
+        step(&mut pace);
+        *lock(&self.step_pace) = pace.end(Instant::now());
+    }
+
+    fn let_leave(
+        &self,
+        manager: &Manager<Device>,
+        terms: &StepTerms<'_>,
+        end: &mut StepEnd,
+        pace: &mut StepPace,
+    ) {
         for least in [SMALLEST, 0] {
             let mut leavers = self.leavers(manager, |block| {
                 let whole = block.tiers.total();
@@ -110,7 +118,7 @@ impl Migrations {
                     end.goes_on |= missing > 0;
                     return;
                 }
-                let (batch, later) = rest.split_at(count_for(rest, missing.min(size.bytes())));
+                let (batch, later) = rest.split_at(count_for(rest, missing.min(pace.batch())));
                 rest = later;
                 let order = |leaver: &Leaver| {
                     let range = leaver.range.clone();
@@ -118,7 +126,7 @@ impl Migrations {
                     RangeMove::new(order, missing).only_from(Tier::Device)
                 };
                 let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
-                let why = self.move_when_idle(manager, &mut ranges, terms, (&mut drain, &mut size));
+                let why = self.move_when_idle(manager, &mut ranges, terms, pace);
                 let moved = end.moved(&ranges);
                 end.given += (terms.give_back)(manager.bytes_beyond_limit());
                 ranges.iter().for_each(|range| note_stay(manager, range, why, end));
@@ -130,17 +138,22 @@ impl Migrations {
         }
     }
 
-    fn let_come(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
+    fn let_come(
+        &self,
+        manager: &Manager<Device>,
+        terms: &StepTerms<'_>,
+        end: &mut StepEnd,
+        pace: &mut StepPace,
+    ) {
         let mut comers = self.leavers(manager, |block| block.tiers.host > 0);
         sort(&mut comers);
-        let (mut drain, mut size) = (FIRST_DRAIN, BatchSize::FIRST);
         while !comers.is_empty() {
             if is_over(terms) {
                 end.goes_on = true;
                 return;
             }
-            let mut ranges = batch_that_fits(manager, &mut comers, size, end);
-            let why = self.move_when_idle(manager, &mut ranges, terms, (&mut drain, &mut size));
+            let mut ranges = batch_that_fits(manager, &mut comers, pace.batch(), end);
+            let why = self.move_when_idle(manager, &mut ranges, terms, pace);
             let moved = end.moved(&ranges);
             ranges.iter().for_each(|range| note_stay(manager, range, why, end));
             if why.is_some() && moved == 0 {
@@ -166,16 +179,16 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         terms: &StepTerms<'_>,
-        (drain, size): (&mut Duration, &mut BatchSize),
+        pace: &mut StepPace,
     ) -> Option<WhyNot> {
         if ranges.is_empty() {
             return None;
         }
         let (begin, mut tries) = (Instant::now(), 0);
-        let why = self.try_until_over(manager, ranges, terms, (drain, &mut tries));
+        let why = self.try_until_over(manager, ranges, terms, (pace, &mut tries));
         let (mib, took) = (bytes_moved(ranges) >> 20, begin.elapsed());
-        size.ended(why.is_none(), took);
-        log::debug!("{mib} MiB moved in {took:.1?} by {tries} tries; calls wait for {drain:?}");
+        pace.moved(why.is_none(), took);
+        log::debug!("{mib} MiB moved in {took:.1?} by {tries} tries; calls wait for {:?}", pace.drain());
         why
     }
 
@@ -184,7 +197,7 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         terms: &StepTerms<'_>,
-        (drain, tries): (&mut Duration, &mut u32),
+        (pace, tries): (&mut StepPace, &mut u32),
     ) -> Option<WhyNot> {
         loop {
             *tries += 1;
@@ -196,11 +209,11 @@ impl Migrations {
                     why = self.swap(manager, ranges, WAIT).why.unwrap_or(why);
                 }
                 Ok(false) if terms.drains && !self.waits.is_held() => {
-                    let (before, drains) = (bytes_moved(ranges), *drain);
-                    let cost = SliceCost { drain: drains, calls: CALLS, ..SliceCost::USUAL };
+                    let before = bytes_moved(ranges);
+                    let cost = SliceCost { drain: pace.drain(), calls: CALLS, ..SliceCost::USUAL };
                     why = self.swap_at(manager, ranges, WAIT, cost).why.unwrap_or(why);
                     if bytes_moved(ranges) == before {
-                        *drain = (drains * 2).min(LONGEST_DRAIN);
+                        pace.was_busy();
                     }
                 }
                 Ok(false) => {}
@@ -223,11 +236,11 @@ impl Migrations {
 fn batch_that_fits(
     manager: &Manager<Device>,
     comers: &mut Vec<Leaver>,
-    size: BatchSize,
+    most: u64,
     end: &mut StepEnd,
 ) -> Vec<RangeMove> {
     let (mut ranges, mut sum, mut room) = (Vec::new(), 0, manager.device_room());
-    while sum < size.bytes()
+    while sum < most
         && let Some(last) = comers.pop()
     {
         let Some(block) = manager.block(last.range.start) else { continue };

@@ -22,6 +22,7 @@ mod sizes;
 mod slices;
 mod spans;
 mod step;
+mod step_pace;
 mod stops;
 mod tensor_life;
 mod touched_groups;
@@ -53,6 +54,7 @@ use refusals::RefusalLog;
 pub(crate) use refusals::WhyNot;
 use spans::Spans;
 pub(crate) use step::{StepEnd, StepTerms};
+use step_pace::StepPace;
 use waits::Waits;
 
 /// Moves in a process.
@@ -73,6 +75,7 @@ pub(crate) struct Migrations {
     has_predictor: AtomicBool,
     /// A thread moves memory.
     is_moving: AtomicBool,
+    step_pace: Mutex<StepPace>,
     waits: Waits,
     refusals: RefusalLog,
     fingerprints: Fingerprints,
@@ -95,6 +98,7 @@ impl Migrations {
             predictor: Mutex::new(None),
             has_predictor: AtomicBool::new(false),
             is_moving: AtomicBool::new(false),
+            step_pace: Mutex::new(StepPace::NEW),
             waits: Waits::new(),
             refusals: RefusalLog::new(),
             fingerprints: Fingerprints::new(),
