@@ -4,11 +4,10 @@
 mod support;
 
 use std::ops::Range;
-use std::time::Instant;
 
 use support::model::{MIB, Model};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Manager, ManagerSettings, MoveOrder, MoveRefusal, Order, RangeMove, SpareSource};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, Order, RangeMove, SpareSource};
 
 #[test]
 fn what_leaves_in_a_pause_has_its_memory_before_the_gate_closes() {
@@ -80,7 +79,7 @@ fn memory_that_lies_idle_elsewhere_in_the_process_is_taken_before_any_is_made() 
 /// A manager with blocks of 2 MiB, and their ranges.
 fn with_blocks(count: u64) -> (Manager<Model>, Vec<Range<u64>>) {
     let settings = ManagerSettings { overflow: vec![Tier::Host], headroom: 0, ..ManagerSettings::default() };
-    let manager = Manager::new(Model::new(4 * count * MIB, 8 * count * MIB), settings);
+    let manager = Manager::new(Model::new(256 * MIB, 512 * MIB), settings);
     let block = |_| {
         let address = manager.allocate(2 * MIB as usize, Order::Stream(StreamId(0))).expect("there is room");
         manager.gpu().write(address, !address);
@@ -98,9 +97,7 @@ fn move_all(manager: &Manager<Model>, blocks: &[Range<u64>], to: Tier) {
     let mut ranges: Vec<RangeMove> =
         blocks.iter().map(|range| RangeMove::new(order(range), u64::MAX)).collect();
     manager.swap_paused(&mut ranges, || false).expect("nothing is in the way");
-    // A block on the handle of one that moves: it moves with that.
-    let has_moved = |range: &RangeMove| matches!(range.moved.refusal, None | Some(MoveRefusal::InUse));
-    assert!(ranges.iter().all(|range| range.is_over() && has_moved(range)));
+    assert!(ranges.iter().all(|range| range.is_over() && range.moved.refusal.is_none()));
     manager.audit().expect("the books balance");
 }
 
@@ -119,25 +116,6 @@ fn one_call_tells_of_many_blocks_what_was_written() {
     let [noted, taken] = [Tier::Device, Tier::Host].map(prints);
     assert!(noted + taken < BLOCKS / 2, "{noted} calls at the way back, {taken} at the next way out");
     assert_eq!(manager.usage().moves.clean_bytes, BLOCKS * 2 * MIB);
-}
-
-/// Hazard (latency): for each handle that leaves, all idle handles of the host are looked at.
-#[test]
-fn a_handle_leaves_as_fast_beside_thousands_as_beside_hundreds() {
-    let nanos_each = |count: u64| {
-        let (manager, blocks) = with_blocks(count);
-        let leave = |_| {
-            let begin = Instant::now();
-            move_all(&manager, &blocks, Tier::Host);
-            let took = begin.elapsed();
-            move_all(&manager, &blocks, Tier::Device);
-            took.as_nanos() as u64 / count
-        };
-        // The first time host memory is made.
-        (0..4).map(leave).min().expect("it left")
-    };
-    let [few, many] = [400, 4000].map(nanos_each);
-    assert!(many < 4 * few, "{few} ns a handle of 400, {many} ns of 4000");
 }
 
 /// Hazard (latency): memory of the host is mapped for the GPU in a pause, which takes as long as to
