@@ -239,7 +239,7 @@ fn batch_that_fits(
     most: u64,
     end: &mut StepEnd,
 ) -> Vec<RangeMove> {
-    let (mut ranges, mut sum, mut room) = (Vec::new(), 0, manager.device_room());
+    let (mut ranges, mut sum, room) = (Vec::new(), 0, manager.device_room());
     while sum < most
         && let Some(last) = comers.pop()
     {
@@ -248,7 +248,12 @@ fn batch_that_fits(
             end.note(NO_ROOM, block.tiers.host);
             continue;
         }
-        (sum, room) = (sum + block.tiers.host, room - block.tiers.host);
+        if sum + block.tiers.host > room {
+            // Some before it may stay: the next batch knows how much room is left.
+            comers.push(last);
+            break;
+        }
+        sum += block.tiers.host;
         ranges.push(RangeMove::new(MoveOrder::new(last.range, Tier::Device), u64::MAX).only_from(Tier::Host));
     }
     ranges
