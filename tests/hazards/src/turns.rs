@@ -81,7 +81,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A command, whose answer is heard later.
+    /// A command; its answer is heard later.
     pub fn tell(&mut self, words: &str) {
         writeln!(self.words, "{words}").expect("the program listens");
     }

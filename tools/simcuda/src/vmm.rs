@@ -65,7 +65,7 @@ fn create(size: u64, prop: &CUmemAllocationProp) -> Outcome<u64> {
         make_host_memory(size);
     }
     let physical = crate::pool::with_reclaim(place, make)?;
-    if place == Place::Host {
+    if place == Place::Host && settings().checkpoints.is_some() {
         store::created_on_host().push(Arc::downgrade(&physical));
     }
     Ok(retain(&physical))

@@ -70,8 +70,7 @@ impl<G: Gpu> Manager<G> {
             kept
         };
         let prints = self.fingerprints_of(listed, ends);
-        self.lock().moves.unprinted_bytes += prints.iter().map(HandlePrints::missing).sum::<u64>();
-        taken.extend(prints.into_iter().map(|of_it| (of_it.number, of_it.taken)));
+        self.add_taken(prints, taken);
     }
 
     /// Takes the fingerprints of all handles that have kept copies, of which so many bytes may
@@ -85,6 +84,11 @@ impl<G: Gpu> Manager<G> {
         let kept = |(range, most), state: &State| state.holdings.ledger.kept_copies_in(&range, most);
         let listed = |state: &State| ranges.flat_map(|range| kept(range, state)).collect();
         let prints = self.fingerprints_of(listed, ends);
+        self.add_taken(prints, taken);
+    }
+
+    /// Chunks without one are counted: they are copied.
+    fn add_taken(&self, prints: Vec<HandlePrints>, taken: &mut TakenFingerprints) {
         self.lock().moves.unprinted_bytes += prints.iter().map(HandlePrints::missing).sum::<u64>();
         taken.extend(prints.into_iter().map(|of_it| (of_it.number, of_it.taken)));
     }

@@ -23,9 +23,10 @@ impl<G: Gpu> Manager<G> {
     /// Maps all such memory at its addresses.
     ///
     /// # Errors
-    /// Why some of it is not mapped still; `Busy` where copies that were to fill such addresses do
-    /// not end.
+    /// Why some of it is not mapped still; `Slow` where copies that were to fill such addresses
+    /// have not ended.
     pub fn map_unmapped(&self) -> Result<(), MoveRefusal> {
+        let mut refusal = MoveRefusal::Busy;
         for _ in 0..TRIES {
             // In a statement of its own, so that the lock is not held meanwhile.
             let unmapped = self.lock().unmapped();
@@ -36,20 +37,24 @@ impl<G: Gpu> Manager<G> {
                 let draft = self.lock().draft_mapping(key);
                 match draft {
                     Ok(Some(handle)) => self.map_handle(&handle)?,
-                    Err(MoveRefusal::InUse) => self.unmap_left_memory(),
+                    Err(MoveRefusal::InUse) => {
+                        let is_over = self.unmap_left_memory();
+                        refusal = if is_over { MoveRefusal::Busy } else { MoveRefusal::Slow };
+                    }
                     // Another thread has it, or changes mappings.
                     Ok(None) | Err(_) => self.await_changes(CHANGE),
                 }
             }
         }
-        Err(MoveRefusal::Busy)
+        Err(refusal)
     }
 
     /// Memory was to come to such addresses, and did not. It is mapped there until its copies are
-    /// over, or a try to unmap it succeeds.
-    fn unmap_left_memory(&self) {
-        let _is_over = self.see_over(|gpu| gpu.is_settled(CHANGE));
+    /// over, or a try to unmap it succeeds. Are the copies over?
+    fn unmap_left_memory(&self) -> bool {
+        let is_over = self.see_over(|gpu| gpu.is_settled(CHANGE)).is_ok();
         self.take_left_steps();
+        is_over
     }
 
     fn map_handle(&self, handle: &OccupiedHandle) -> Result<(), MoveRefusal> {

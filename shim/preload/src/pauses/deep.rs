@@ -20,12 +20,13 @@ impl Pauses {
     /// # Errors
     /// It is not paused, or something is under way, or it has pinned memory of the host.
     pub(crate) fn go_deep(&self) -> Result<(), PauseError> {
+        let is_pinned = registry::all().any(|manager| manager.usage().together.reserved.host > 0);
         let book = self.lock();
         let is_there = (book.course.phase, book.course.goal) == (PausePhase::Paused, PauseGoal::Paused);
         if !is_there || book.course.is_under_way() || book.is_for_others {
             return Err(PauseError::NotPaused);
         }
-        if registry::all().any(|manager| manager.usage().together.reserved.host > 0) {
+        if is_pinned {
             return Err(PauseError::HostPinned);
         }
         self.is_deep.store(true, SeqCst);

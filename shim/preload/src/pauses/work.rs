@@ -216,7 +216,7 @@ fn map_all_within(limit: Duration) -> Result<(), MoveRefusal> {
     let begin = Instant::now();
     loop {
         match map_all() {
-            Err(MoveRefusal::Busy) if begin.elapsed() < limit && !process::exiting() => {}
+            Err(MoveRefusal::Slow) if begin.elapsed() < limit && !process::exiting() => {}
             mapped => return mapped,
         }
     }

@@ -51,7 +51,7 @@ impl World {
         // Copies that are under way to such addresses hold them until they end.
         let mapped = self.manager.map_unmapped();
         let was_slow = self.model().copies_take_long(false);
-        assert!(mapped.is_ok() || was_slow && mapped == Err(MoveRefusal::Busy), "{mapped:?}");
+        assert!(mapped.is_ok() || was_slow && mapped == Err(MoveRefusal::Slow), "{mapped:?}");
         self.manager.map_unmapped().expect("no failure");
         self.model().copies_take_long(was_slow);
         let model = self.manager.gpu();
