@@ -16,16 +16,16 @@ pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(64);
 const LONGER: u32 = 4;
 
-/// Spans of the shortest length before a longer one is tried. They double with each trial that
-/// failed, up to so many.
-const FEW: u32 = 8;
+/// Spans of the shortest length before a longer one is tried. There are four times as many after
+/// each trial that failed, up to so many: a trial makes memory of the host, which takes long.
+const FEW: u32 = 16;
 const MANY: u32 = 256;
 
 /// As many of the last of them tell how much the program holds.
 const TOLD: usize = 4;
 
-/// A longer span fails if the program holds more by one part in so many.
-const MORE: u64 = 8;
+/// A longer span fails once the program holds more by one part in so many.
+const MORE: u64 = 32;
 
 /// The span of a thread that PyTorch's requests come from.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,9 @@ pub(super) struct CacheSpan {
     length: Duration,
     /// The most bytes that the program has held at a shortage since the cache was emptied last.
     peak: u64,
-    /// The same of the last spans of the shortest length.
+    /// The present span was to be a longer one, and failed.
+    has_failed: bool,
+    /// The most bytes in each of the last spans of the shortest length.
     usual: [u64; TOLD],
     /// Spans of that length to come, and how many there are after the next failure.
     to_come: u32,
@@ -41,8 +43,14 @@ pub(super) struct CacheSpan {
 }
 
 impl CacheSpan {
-    pub(super) const NEW: Self =
-        Self { length: SHORTEST, peak: 0, usual: [0; TOLD], to_come: FEW, after_failure: 2 * FEW };
+    pub(super) const NEW: Self = Self {
+        length: SHORTEST,
+        peak: 0,
+        has_failed: false,
+        usual: [0; TOLD],
+        to_come: FEW,
+        after_failure: LONGER * FEW,
+    };
 
     /// The time for which the cache is left alone now.
     pub(super) fn length(&self) -> Duration {
@@ -57,6 +65,15 @@ impl CacheSpan {
     /// The program is short of memory, and holds so many bytes.
     pub(super) fn note(&mut self, held: u64) {
         self.peak = self.peak.max(held);
+        if self.length > SHORTEST && self.holds_more() {
+            (self.length, self.to_come, self.has_failed) = (SHORTEST, self.after_failure, true);
+            self.after_failure = self.after_failure.saturating_mul(LONGER).min(MANY);
+        }
+    }
+
+    fn holds_more(&self) -> bool {
+        let usual = self.usual.into_iter().max().unwrap_or(0);
+        self.peak > usual.saturating_add(usual / MORE)
     }
 
     /// An emptied cache did not suffice. `is_again`: so it was a short while ago, and a span has
@@ -66,25 +83,15 @@ impl CacheSpan {
         if !is_again {
             *self = Self::NEW;
         } else if self.length > SHORTEST {
-            self.judge(peak);
-        } else {
+            // The program has held no more.
+            self.length = self.length.saturating_mul(LONGER).min(LONGEST);
+        } else if !std::mem::take(&mut self.has_failed) {
             self.usual.rotate_left(1);
             self.usual[TOLD - 1] = peak;
             self.to_come = self.to_come.saturating_sub(1);
             if self.to_come == 0 {
                 self.length = SHORTEST * LONGER;
             }
-        }
-    }
-
-    /// A longer span has ended, in which the program held so many bytes at most.
-    fn judge(&mut self, peak: u64) {
-        let usual = self.usual.into_iter().max().unwrap_or(0);
-        if peak > usual.saturating_add(usual / MORE) {
-            (self.length, self.to_come) = (SHORTEST, self.after_failure);
-            self.after_failure = (2 * self.after_failure).min(MANY);
-        } else {
-            self.length = self.length.saturating_mul(LONGER).min(LONGEST);
         }
     }
 }
@@ -110,8 +117,8 @@ mod tests {
 
     #[test]
     fn a_cache_that_is_made_again_as_it_was_is_left_alone_for_longer_each_time() {
-        assert_eq!(lengths(13, |_| 16), [[1; 8].as_slice(), &[4, 16, 64, 64, 64]].concat());
-        assert_eq!(lengths(10, |length| 16 + length / 4)[8..], [4, 16], "a little more");
+        assert_eq!(lengths(21, |_| 16), [[1; 16].as_slice(), &[4, 16, 64, 64, 64]].concat());
+        assert_eq!(lengths(18, |length| 64 + length / 4)[16..], [4, 16], "a little more");
     }
 
     #[test]
@@ -119,8 +126,32 @@ mod tests {
         let spans = lengths(2000, |length| if length > 1 { 88 } else { 65 });
         let trials: Vec<usize> = (0..spans.len()).filter(|at| spans[*at] > 1).collect();
         let apart: Vec<usize> = trials.windows(2).map(|two| two[1] - two[0] - 1).collect();
-        assert_eq!((trials[0], &apart[..5]), (8, &[16, 32, 64, 128, 256][..]), "{trials:?}");
-        assert!(apart[5..].iter().all(|spans| *spans == 256) && spans.iter().all(|length| *length <= 4));
+        assert_eq!((trials[0], &apart[..2]), (16, &[64, 256][..]), "{trials:?}");
+        assert!(apart[2..].iter().all(|spans| *spans == 256) && spans.iter().all(|length| *length <= 4));
+    }
+
+    /// Hazard (out of memory): the host's memory is pinned for all of a cache that grows.
+    #[test]
+    fn a_longer_span_ends_as_soon_as_the_program_holds_more() {
+        let mut span = CacheSpan::NEW;
+        for _ in 0..16 {
+            span.note(64);
+            span.has_ended(true);
+        }
+        span.note(66);
+        assert_eq!(span.length(), 4 * SHORTEST);
+        span.note(67);
+        assert_eq!(span.length(), SHORTEST);
+        // What it held then is not what it usually holds.
+        (0..64).for_each(|_| {
+            span.note(if span.has_failed { 90 } else { 64 });
+            span.has_ended(true);
+        });
+        assert_eq!(span.length(), SHORTEST);
+        span.has_ended(true);
+        assert_eq!(span.length(), 4 * SHORTEST);
+        span.note(67);
+        assert_eq!(span.length(), SHORTEST);
     }
 
     /// The first steps of a program hold more than the later ones, or less.
@@ -128,7 +159,7 @@ mod tests {
     fn the_last_short_spans_tell_how_much_a_program_holds() {
         for first in [40, 90] {
             let mut span = CacheSpan::NEW;
-            for held in [first, first, first, first, 65, 66, 65, 60, 88] {
+            for held in [[first; 12].as_slice(), &[65, 66, 65, 60, 88]].concat() {
                 span.note(held);
                 span.note(held / 2);
                 span.has_ended(true);
@@ -140,7 +171,7 @@ mod tests {
     #[test]
     fn after_a_while_without_a_shortage_it_begins_anew() {
         let mut span = CacheSpan::NEW;
-        for _ in 0..9 {
+        for _ in 0..17 {
             span.has_ended(true);
         }
         assert_eq!(span.length(), 16 * SHORTEST);
