@@ -25,12 +25,16 @@
 //!
 //! A plain value: time, events and credit are told.
 
+mod way;
+
 use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::wait_budget::{WAIT, WaitWorth, link_time};
+pub(super) use way::Way;
+use way::{CAREFUL_WAYS, WAYS};
 
 /// Events that a measurement takes at least.
 const EVENTS: u64 = 64;
@@ -91,9 +95,17 @@ const GAINED: f64 = 0.8;
 const RECESS: u32 = 15;
 const LONGEST_RECESS: Duration = Duration::from_secs(60);
 
-/// Periods of the best way before another one is tried again; twice as many after each vain trial.
+/// Periods of the best way before another one is tried again; twice as many after each vain trial,
+/// and in any case so many times as long as the trial took.
 const REST: u32 = 4;
 const LONGEST_REST: u32 = 256;
+const REST_OF_TRIAL: u32 = 48;
+
+/// A pace that is so many times the best way's, or that part of it, is not believed before it
+/// was seen so many times in a row: in between the program does something else, as a server that
+/// reads new requests.
+const UNLIKE: f64 = 2.0;
+const UNLIKE_TIMES: u32 = 8;
 
 /// How far the program has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,28 +123,6 @@ pub(super) struct TrialClock {
     /// So launches use less from the host, as far as is known.
     pub(super) reads_less: bool,
 }
-
-/// A way of placing memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Leave,
-    Arrange,
-    Follow,
-    Bring,
-}
-
-impl Way {
-    /// Does memory move at launches?
-    pub(super) fn moves_at_launches(self) -> bool {
-        matches!(self, Self::Follow | Self::Bring)
-    }
-}
-
-/// In the order of trials.
-const WAYS: [Way; 3] = [Way::Bring, Way::Leave, Way::Follow];
-
-/// Of a careful trial.
-const CAREFUL_WAYS: [Way; 4] = [Way::Arrange, Way::Leave, Way::Bring, Way::Follow];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
@@ -169,6 +159,11 @@ pub(super) struct WayTrial {
     trials: usize,
     /// Trials in a row that brought nothing.
     vain: u32,
+    /// When the present or the last trial began, and when the next one may.
+    trial_since: Duration,
+    rests_until: Duration,
+    /// Paces of the chosen way in a row that are unlike its cost.
+    unlike: u32,
     /// Nothing need be recorded for that time.
     recess: Option<Duration>,
 }
@@ -324,7 +319,7 @@ impl WayTrial {
             Phase::Settling(way) | Phase::Measuring(way) => self.look_at_trial(way, now, length, is_whole),
             Phase::Chosen(way, rest) if is_whole => {
                 let (pace, took) = (self.pace(now), now.time - self.begin.time);
-                self.set_cost(way, pace);
+                self.note_pace(way, pace);
                 self.rest(way, rest, now, length);
                 let rests = self.is_careful && is_step && !way.moves_at_launches();
                 let recess = took.saturating_mul(RECESS).min(LONGEST_RECESS);
@@ -380,7 +375,10 @@ impl WayTrial {
     fn choose(&mut self, now: TrialClock) {
         let (tried, best) = (self.way(), self.best().0);
         self.vain = if best == tried { 0 } else { self.vain + 1 };
-        let rest = if self.untried(now).is_some() { 1 } else { self.vain_rest() };
+        let (is_soon, took) = (self.untried(now).is_some(), now.time - self.trial_since);
+        let rest = if is_soon { 1 } else { self.vain_rest() };
+        let rests_for = if is_soon || best == tried { 0 } else { REST_OF_TRIAL };
+        self.rests_until = now.time + took.saturating_mul(rests_for);
         self.start(Phase::Chosen(best, rest), now);
     }
 
@@ -395,8 +393,8 @@ impl WayTrial {
             // It has become slower. Perhaps the whole program has.
             return self.try_way(best, way, now, length);
         }
-        if rest > 1 {
-            return self.start(Phase::Chosen(way, rest - 1), now);
+        if rest > 1 || now.time < self.rests_until {
+            return self.start(Phase::Chosen(way, rest.saturating_sub(1).max(1)), now);
         }
         match self.untried(now).or_else(|| self.other(now)) {
             Some(next) => self.try_way(next, way, now, length),
@@ -412,6 +410,9 @@ impl WayTrial {
 
     fn start(&mut self, phase: Phase, now: TrialClock) {
         self.trials += usize::from(matches!(phase, Phase::Measuring(_)));
+        if matches!(phase, Phase::Settling(_)) {
+            self.trial_since = now.time;
+        }
         (self.phase, self.begin, self.waits) = (phase, now, 0);
     }
 
@@ -423,6 +424,16 @@ impl WayTrial {
 
     fn pace(&self, now: TrialClock) -> f64 {
         (now.time - self.begin.time).as_secs_f64() / (now.event - self.begin.event).max(1) as f64
+    }
+
+    /// The pace of the chosen way over a period.
+    fn note_pace(&mut self, way: Way, pace: f64) {
+        let is_like = |cost: f64| pace <= UNLIKE * cost && cost <= UNLIKE * pace;
+        self.unlike = if self.cost(way).is_none_or(is_like) { 0 } else { self.unlike + 1 };
+        if self.unlike == 0 || self.unlike >= UNLIKE_TIMES {
+            self.unlike = 0;
+            self.set_cost(way, pace);
+        }
     }
 
     fn cost(&self, way: Way) -> Option<f64> {
