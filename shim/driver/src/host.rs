@@ -77,7 +77,8 @@ impl MachineMemory {
         let last = *self.last();
         match last.filter(|figure| figure.at.elapsed() < RECENT) {
             Some(figure) => {
-                (figure.left.max(0) as u64).saturating_add(free_pages().saturating_sub(figure.free))
+                let left = figure.left.saturating_sub(figure.made).max(0) as u64;
+                left.saturating_add(free_pages().saturating_sub(figure.free))
             }
             None => self.available(),
         }

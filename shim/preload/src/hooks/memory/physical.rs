@@ -26,6 +26,9 @@ use crate::{registry, shortage};
 /// Handle types that host memory can be shared by.
 const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
+/// Bytes of the host that an estimate may be wrong by.
+const FAR: u64 = 1 << 30;
+
 /// A request for memory on a device.
 struct CreateRequest {
     property: CUmemAllocationProp,
@@ -276,12 +279,13 @@ impl CreateRequest {
     }
 
     fn may_overflow(&self, manager: &Manager<Device>) -> bool {
-        let idle = manager.pool(|pool| pool.idle(Tier::Host));
-        let suffices = |available: u64| available.saturating_add(idle) >= self.bytes as u64;
-        // A program that is refused again and again does not pay for the current figure each time.
-        manager.settings().overflow.contains(&Tier::Host)
-            && suffices(manager.gpu().host_estimate())
-            && suffices(manager.gpu().host_available())
+        let (bytes, idle) = (self.bytes as u64, manager.pool(|pool| pool.idle(Tier::Host)));
+        // The current figure takes a dozen files: it is asked where the estimate is near the limit.
+        let is_there = || {
+            let (estimate, missing) = (manager.gpu().host_estimate(), bytes - idle);
+            estimate >= missing && (estimate - missing >= FAR || manager.gpu().host_available() >= missing)
+        };
+        manager.settings().overflow.contains(&Tier::Host) && (idle >= bytes || is_there())
     }
 
     fn device(&self) -> CUdevice {
