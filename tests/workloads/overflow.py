@@ -78,7 +78,7 @@ emit("link", times, 0, rate=2 * (1 << 30) / sum(times))
 
 def gnn(options):
     link, failed = run(LINK)
-    bare, failed = (None, failed) if failed else run("gnn.py", NODES="3e6", ITERS=7)
+    bare, failed = (None, failed) if failed else run("gnn.py", NODES="3e6", ITERS=os.environ.get("ITERS", 7))
     if failed:
         return row("gnn bare", failed=failed)
     rate, peak = link["rate"], bare["peak_allocated_mib"] << 20
@@ -202,7 +202,7 @@ def end(options):
 
 def peer(options):
     """The graph network with its excess on another GPU, by allocators whose memory may lie there."""
-    bare, failed = run("gnn.py", NODES="3e6", ITERS=7)
+    bare, failed = run("gnn.py", NODES="3e6", ITERS=os.environ.get("ITERS", 7))
     if failed:
         return row("peer, bare", failed=failed)
     cap = (bare["peak_allocated_mib"] << 20) / 1.44

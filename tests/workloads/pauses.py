@@ -17,6 +17,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 from figures import emit
@@ -43,28 +44,46 @@ def await_steps(process, count):
     return False
 
 
-def end(process):
+class Lines:
+    """What a program prints from here on, read as it comes: a program whose pipe is full would stand."""
+
+    def __init__(self, process):
+        self.out, self.err = [], []
+        pairs = ((process.stdout, self.out), (process.stderr, self.err))
+        self.threads = [threading.Thread(target=lines.extend, args=(stream,), daemon=True) for stream, lines in pairs]
+        for thread in self.threads:
+            thread.start()
+
+    def all(self):
+        """Standard output and standard error, once the program has ended."""
+        for thread in self.threads:
+            thread.join()
+        return self.out, self.err
+
+
+def end(process, lines):
     """Its figures, or why there are none."""
     process.send_signal(signal.SIGTERM)
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
-        out, err = process.communicate()
         return None, "it does not end"
-    lines = [line for line in out.splitlines() if line.startswith("RESULT ")]
-    if not lines:
-        return None, f"exit {process.returncode}: {(err.strip().splitlines() or ['no word'])[-1][:160]}"
-    return json.loads(lines[-1][7:]), None
+    out, err = lines.all()
+    results = [line for line in out if line.startswith("RESULT ")]
+    if not results:
+        return None, f"exit {process.returncode}: {([line.strip() for line in err if line.strip()] or ['no word'])[-1][:160]}"
+    return json.loads(results[-1][7:]), None
 
 
 def bare(kind, options):
     process = start(kind, options.scale, {"LD_PRELOAD": ""})
     begin = time.monotonic()
-    if await_steps(process, 3):
+    has_begun, lines = await_steps(process, 3), Lines(process)
+    if has_begun:
         # As many steps as the paused run makes, and more.
         time.sleep(max(0.0, options.seconds - (time.monotonic() - begin)))
-    return end(process)
+    return end(process, lines)
 
 
 def command(*words):
@@ -78,7 +97,8 @@ def paused(kind, options, draw):
     settings = dict(word.split("=", 1) for word in options.setting)
     process = start(kind, options.scale, {"LD_PRELOAD": str(LIBRARY), "WMSHIM_PAUSE": "on", **settings})
     times, problem = {"pause": [], "resume": []}, None
-    if await_steps(process, 1):
+    has_begun, lines = await_steps(process, 1), Lines(process)
+    if has_begun:
         for _ in range(options.pauses):
             for words in (["pause", "--to", options.to], ["resume"]):
                 time.sleep(draw.uniform(0, 0.2))
@@ -90,9 +110,9 @@ def paused(kind, options, draw):
                 break
     if problem:
         process.kill()
-        process.communicate()
+        process.wait()
         return None, times, problem
-    result, problem = end(process)
+    result, problem = end(process, lines)
     return result, times, problem
 
 
