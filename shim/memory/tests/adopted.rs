@@ -77,6 +77,7 @@ fn a_move_that_fails_leaves_the_piece_as_it_was() {
                 let place = world.manager.usage().pieces.held.on(to);
                 assert_eq!(place, if refusal.is_none() { 8 * MIB } else { 0 }, "call {k} failed");
                 world.manager.trim(0);
+                world.manager.give_back_elsewhere();
                 assert_eq!(world.move_piece(0, ALONE, to, None), None, "the next try works");
                 world.end();
                 if refusal.is_none() && k > 14 {

@@ -113,6 +113,7 @@ fn giving_back() {
             },
             |world| {
                 world.manager.trim(0);
+                world.manager.give_back_elsewhere();
                 world.manager.usage().reserved.total() == 128 * MIB
             },
         );

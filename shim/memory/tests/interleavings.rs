@@ -111,6 +111,7 @@ impl Shared {
         self.manager.audit().expect("the books balance");
         self.manager.gpu().drain_all();
         self.manager.trim(0);
+        self.manager.give_back_elsewhere();
         assert_eq!(self.manager.usage().reserved.total(), 0);
         self.manager.discard();
         assert_eq!(self.manager.gpu().objects(), [0; 4]);
@@ -169,6 +170,7 @@ fn trimming_never_takes_what_another_thread_is_getting() {
         };
         let trim = |shared: &Shared| {
             shared.manager.trim(0);
+            shared.manager.give_back_elsewhere();
             shared.manager.relieve(10 * MIB);
         };
         join([spawn(&shared, work(stream(1))), spawn(&shared, work(Order::Device)), spawn(&shared, trim)]);
@@ -328,6 +330,7 @@ fn memory_moves_beside_threads_that_change_everything_else() {
                 shared.manager.free(other, stream(2)).expect("a live block");
             }
             shared.manager.trim(0);
+            shared.manager.give_back_elsewhere();
         };
         let tell = move |shared: &Shared| {
             let told = shared.manager.backing(address).expect("a live block");
@@ -366,6 +369,7 @@ fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
         let change = |shared: &Shared| {
             shared.must_take_and_give(50 * MB, stream(2));
             shared.manager.trim(0);
+            shared.manager.give_back_elsewhere();
         };
         let discard = |shared: &Shared| shared.manager.discard();
         join([spawn(&shared, relocate), spawn(&shared, change)]);
@@ -414,6 +418,7 @@ fn chunks_are_shared_beside_threads_that_change_everything_else() {
                 shared.give(address, &places, Order::Device);
             }
             shared.manager.trim(0);
+            shared.manager.give_back_elsewhere();
         };
         let free = move |shared: &Shared| {
             shared.manager.free(blocks[1], Order::Device).expect("a live block");
@@ -448,6 +453,7 @@ fn what_is_being_read_stays_mapped_beside_threads_that_free_it() {
         let free = move |shared: &Shared| {
             shared.manager.free(address, Order::Device).expect("a live block");
             shared.manager.trim(0);
+            shared.manager.give_back_elsewhere();
         };
         join([spawn(&shared, read), spawn(&shared, free)]);
         shared.end();

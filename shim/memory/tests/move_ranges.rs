@@ -107,6 +107,7 @@ fn a_failure_in_a_batch_leaves_whole_handles() {
             assert_eq!(scene.tiers(&block).host, host.min(block.bytes), "call {k}: {moved:?}");
             scene.check(&block);
             scene.0.trim(0);
+            scene.0.give_back_elsewhere();
             scene.go(&order(&block, Tier::Device));
             scene.check(&block);
             scene.end();
@@ -204,6 +205,7 @@ fn so_it_does_where_a_call_fails() {
         scene.go(&order(&block, Tier::Host));
         scene.check(&block);
         scene.0.trim(0);
+        scene.0.give_back_elsewhere();
         scene.go(&order(&block, Tier::Device));
         scene.check(&block);
         scene.end();
@@ -305,6 +307,7 @@ fn what_is_lacking_is_made_between_slices_and_none_within_one() {
         let blocks = [scene.filled(64, 1), scene.filled(64, 500)];
         scene.go(&order(&blocks[1], Tier::Host));
         scene.0.trim(0);
+        scene.0.give_back_elsewhere();
         let mut ranges = both_ways(&blocks[0], &blocks[1]);
         let (mut source, mut slices) = (SpareSource::Idle, 0);
         while !ranges.iter().all(RangeMove::is_over) {
@@ -397,6 +400,7 @@ fn as_much_comes_to_the_device_as_has_room_there() {
     let blocks = [scene.filled(128, 1), scene.filled(64, 500)];
     scene.go(&order(&blocks[1], Tier::Host));
     scene.0.trim(0);
+    scene.0.give_back_elsewhere();
     let filler = scene.filled(96, 900);
     let moved = scene.go(&order(&blocks[1], Tier::Device));
     assert_eq!(moved.refusal, Some(MoveRefusal::Full));

@@ -139,6 +139,7 @@ fn a_move_that_fails_leaves_the_block_as_it_was() {
                 assert_eq!(before.live, after.live, "call {k} failed");
                 assert!(after.quarantined > 0 || before.reserved == after.reserved, "call {k} failed");
                 world.manager.trim(0);
+                world.manager.give_back_elsewhere();
                 assert_eq!(world.relocate(0, 0, Tier::Host, None), None, "the next try works: call {k}");
             }
             world.check();
@@ -207,7 +208,7 @@ fn the_spare_of_a_move_that_is_given_up_lay_beside_what_could_not_be_unmapped() 
     let unmapped = world.manager.gpu().calls("unmap");
     // The free has asked whether it is past.
     world.manager.gpu().fail_in(1, 1);
-    world.manager.trim(10 * MIB);
+    world.manager.relieve_host(2 * MIB);
     world.manager.gpu().fail_no_more();
     assert_eq!((world.manager.gpu().calls("unmap") - unmapped, world.manager.usage().quarantined), (1, 2));
     world.run(&Step::SlowCopies(true));
@@ -317,7 +318,7 @@ fn fingerprints_of_many_handles_are_taken_at_once() {
 #[test]
 fn a_kept_copy_that_was_used_again_is_none() {
     let uses: [fn(&mut World); 2] = [
-        |world| assert_eq!(world.manager.trim(0), 32 * MIB),
+        |world| assert_eq!(world.manager.give_back_elsewhere(), 32 * MIB),
         // Another block goes out into the only idle memory of the host.
         |world| {
             move_all(world, 1, Tier::Host);

@@ -29,12 +29,10 @@ fn what_leaves_in_a_pause_has_its_memory_before_the_gate_closes() {
     assert_eq!(made, ahead.lacking);
     let ahead = manager.make_spares_ahead(&blocks, |_| true);
     assert_eq!((manager.usage().idle.host, ahead.lacking), (made, 0), "none too many");
-    // It stays where the program gives memory back, and goes when it is not held any more.
-    manager.hold_elsewhere();
+    // It stays where the program gives memory of the device back.
     manager.trim(0);
     assert_eq!(manager.usage().idle.host, made, "it is for a pause");
-    manager.let_go_elsewhere();
-    manager.trim(0);
+    manager.give_back_elsewhere();
     assert_eq!(manager.usage().idle.host, 0);
     manager.make_spares_ahead(&blocks, |_| true);
     let order = |range| MoveOrder::new(range, Tier::Host);
@@ -153,6 +151,7 @@ fn what_is_freed_in_a_pause_is_free_after_it() {
         manager.audit().expect("the books balance");
     }
     manager.trim(0);
+    manager.give_back_elsewhere();
     assert!(manager.usage().reserved.host >= 8 * MIB, "the bytes of blocks");
     move_all(&manager, &blocks[4..6], Tier::Device);
     manager.map_unmapped().expect("nothing fails");
@@ -162,6 +161,7 @@ fn what_is_freed_in_a_pause_is_free_after_it() {
         manager.free(block.start, Order::Device).expect("it lives");
     }
     manager.trim(0);
+    manager.give_back_elsewhere();
     assert_eq!(manager.usage().reserved.total(), 0);
 }
 

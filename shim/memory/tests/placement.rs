@@ -139,7 +139,7 @@ impl Program {
         self.manager.free(block.address, self.whose()).expect("a live block");
         if self.cache.is_some() {
             self.manager.passed_all();
-            self.manager.give_back_idle();
+            self.manager.give_back_idle(false);
         }
     }
 

@@ -60,6 +60,7 @@ fn where_the_device_is_full_its_copy_is_the_hosts() {
     let (mut world, _) = world(8 * MIB);
     assert_eq!(world.share_piece(0, false, None), Some(ShareOutcome::Shared));
     world.manager.trim(0);
+    world.manager.give_back_elsewhere();
     let other = world.make_piece(4, Tier::Device).expect("the memory that the piece had");
     assert!(world.unshare_piece(0, None));
     world.check();

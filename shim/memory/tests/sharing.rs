@@ -167,6 +167,7 @@ fn memory_of_a_freed_block_is_used_for_nothing_until_it_is_given_up() {
     assert_eq!(world.share(0, 0, false, None), ALL_SHARED);
     world.manager.gpu().drain_all();
     world.manager.trim(0);
+    world.manager.give_back_elsewhere();
     world.run(&Step::Free { index: 0, order: S });
     assert_eq!((parked(&world), world.manager.usage().shared), (8, 0));
     // At each of these sizes the world checks that no block lies on the parked memory.
@@ -200,6 +201,7 @@ fn where_the_device_is_full_private_memory_is_the_hosts_or_none() {
         let mut world = world_of(24, ManagerSettings { overflow, ..settings() }, &[8 * MB]);
         assert_eq!(world.share(0, 0, false, None), ALL_SHARED);
         world.manager.trim(0);
+        world.manager.give_back_elsewhere();
         world.run(&Step::Allocate { bytes: 24 * MB, order: S });
         world.manager.gpu().drain_all();
         let moved = world.unshare(0, 0, None).expect("a block").expect("nothing is in the way");

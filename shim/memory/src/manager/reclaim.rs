@@ -19,14 +19,12 @@ use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
 
 impl<G: Gpu> Manager<G> {
-    /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the
-    /// bytes given back. Asks how far streams have come, and waits for none: memory that may
-    /// still be touched stays, and so does memory of other tiers that is [held](Self::hold_elsewhere).
+    /// Gives wholly free memory of the device back until at most `keep` bytes are reserved, idle
+    /// memory of other tiers aside; returns the bytes given back. Asks how far streams have come,
+    /// and waits for none: memory that may still be touched stays. A program that trims its pool
+    /// wants room on the device. Memory of the host takes ten times as long to make.
     pub fn trim(&self, keep: u64) -> u64 {
-        if self.lock().pool.keep_elsewhere.holds() {
-            return self.give_back(Some(Tier::Device), |state| state.held_but_kept().saturating_sub(keep));
-        }
-        self.give_back(None, |state| state.holdings.held().total().saturating_sub(keep))
+        self.give_back(Some(Tier::Device), |state| state.held_but_idle_elsewhere().saturating_sub(keep))
     }
 
     /// Another call of the driver ran out of device memory: gives at least `bytes` of it back if
@@ -37,8 +35,14 @@ impl<G: Gpu> Manager<G> {
 
     /// The same of all other tiers.
     pub fn give_back_elsewhere(&self) -> u64 {
-        let tiers = self.rules.settings.overflow.iter().filter(|tier| **tier != Tier::Device);
-        tiers.map(|tier| self.relieve_tier(*tier, u64::MAX)).sum()
+        self.tiers_elsewhere().map(|tier| self.relieve_tier(tier, u64::MAX)).sum()
+    }
+
+    /// The tiers that memory may lie on beside the device. A pause takes it to the host even where
+    /// none may overflow.
+    fn tiers_elsewhere(&self) -> impl Iterator<Item = Tier> {
+        let others = self.rules.settings.overflow.iter().copied();
+        others.filter(|tier| !matches!(tier, Tier::Device | Tier::Host)).chain([Tier::Host])
     }
 
     /// The same of any tier.
@@ -52,11 +56,12 @@ impl<G: Gpu> Manager<G> {
     /// The program has freed memory without a stream, and waited, or it has done nothing for a
     /// while: gives back the idle memory of the device beyond the part that is kept for its next
     /// need, and the memory of other tiers that it has not used for a while. Returns when to look
-    /// again, if some memory is left that may go by then.
-    pub fn give_back_idle(&self) -> Option<Instant> {
+    /// again, if some memory is left that may go by then. `keeps_device`: the device's stays, as
+    /// the program wants it.
+    pub fn give_back_idle(&self, keeps_device: bool) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.lock();
-        let excess = state.excess_on_device(&self.rules, now);
+        let excess = if keeps_device { 0 } else { state.excess_on_device(&self.rules, now) };
         let elsewhere = state.excess_elsewhere(now);
         let held = state.holdings.held().device;
         drop(state);
@@ -67,12 +72,12 @@ impl<G: Gpu> Manager<G> {
             given = self.release(Some(Tier::Device), &left);
             self.lock().pool.keep.gave(given, Instant::now());
         }
-        let tiers = self.rules.settings.overflow.iter().filter(|_| elsewhere > 0);
-        given += tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>();
+        let tiers = self.tiers_elsewhere().filter(|_| elsewhere > 0);
+        given += tiers.map(|tier| self.release(Some(tier), &|_| elsewhere)).sum::<u64>();
         // Memory that work may still touch stays, and the end of that work is seen in a call of
         // the program's.
         let is_stuck = excess + elsewhere > 0 && given == 0;
-        if is_stuck { None } else { self.lock().next_look(self.rules.settings.keep_idle) }
+        if is_stuck { None } else { self.lock().next_look(self.rules.settings.keep_idle, keeps_device) }
     }
 
     /// First the memory known to be ready, then the memory that proves to be.
@@ -177,7 +182,7 @@ impl State {
         self.end_period(rules, now);
         let (pieces, limits) = (self.pool.idle(Tier::Device), &rules.settings);
         let beyond = match self.limits.keeps_idle {
-            true => self.limits.excess(self.held().device).min(self.idle_on_device()),
+            true => self.held().device.saturating_sub(self.limits.in_force()).min(self.idle_on_device()),
             false => self.idle_on_device(),
         };
         self.pool.excess(self.idle_on_device(), pieces, limits.keep_idle, limits.keep_most).max(beyond)
@@ -203,7 +208,7 @@ impl State {
     }
 
     /// Bytes that are held, less the idle ones of other tiers.
-    fn held_but_kept(&self) -> u64 {
+    fn held_but_idle_elsewhere(&self) -> u64 {
         let idle = self.holdings.ledger.handles().idle_bytes().elsewhere();
         self.holdings.held().total().saturating_sub(idle)
     }
@@ -213,9 +218,9 @@ impl State {
     }
 
     /// When memory that is idle now may go, at the earliest.
-    fn next_look(&self, stated: u64) -> Option<Instant> {
+    fn next_look(&self, stated: u64, keeps_device: bool) -> Option<Instant> {
         let idle = [self.idle_on_device(), self.pool.idle(Tier::Device)];
-        let is_left = self.pool.excess(idle[0], idle[1], stated, 0) > 0;
+        let is_left = !keeps_device && self.pool.excess(idle[0], idle[1], stated, 0) > 0;
         let device = is_left.then(|| self.pool.keep.next_look()).flatten();
         let is_elsewhere = self.holdings.ledger.handles().idle_bytes().elsewhere() > 0;
         let elsewhere = is_elsewhere.then(|| self.pool.keep_elsewhere.next_look()).flatten();

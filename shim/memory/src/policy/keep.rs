@@ -122,11 +122,6 @@ impl KeepElsewhere {
     pub(crate) fn let_go(&mut self) {
         self.holds = false;
     }
-
-    /// Does it stay?
-    pub(crate) fn holds(&self) -> bool {
-        self.holds
-    }
 }
 
 #[cfg(test)]

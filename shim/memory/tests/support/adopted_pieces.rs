@@ -48,6 +48,7 @@ fn manager() -> &'static Manager<Model> {
 fn end(manager: &Manager<Model>) {
     manager.audit().expect("the books balance");
     manager.trim(0);
+    manager.give_back_elsewhere();
     assert_eq!(manager.usage().together.reserved.total(), 0);
     manager.discard();
     assert_eq!(manager.gpu().objects(), [0; 4]);
@@ -73,6 +74,7 @@ fn a_piece_that_is_unmapped_while_it_moves_has_its_bytes_and_leaves_nothing() {
                 let block = manager.allocate(BYTES as usize, Order::Device).expect("there is room");
                 manager.free(block, Order::Device).expect("it is live");
                 manager.trim(0);
+                manager.give_back_elsewhere();
             }),
             other.address,
         );

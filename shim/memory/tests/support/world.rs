@@ -351,7 +351,8 @@ impl World {
 
     fn trim(&mut self, keep: u64) {
         let before = self.manager.usage().reserved.total();
-        let released = self.manager.trim(keep);
+        let elsewhere = |manager: &Manager<Model>| if keep == 0 { manager.give_back_elsewhere() } else { 0 };
+        let released = self.manager.trim(keep) + elsewhere(self.manager);
         let usage = self.manager.usage();
         assert_eq!(usage.reserved.total() + released, before);
         assert!(usage.reserved.total() <= keep || released + usage.reserved.total() == before);
@@ -469,6 +470,7 @@ impl World {
         while !self.pieces.is_empty() {
             assert!(tries < 1000, "there is room for each copy in the end");
             self.manager.trim(0);
+            self.manager.give_back_elsewhere();
             self.drop_piece(tries);
             tries += 1;
         }
@@ -476,6 +478,7 @@ impl World {
         self.model().drain_all();
         self.manager.passed_all();
         self.manager.trim(0);
+        self.manager.give_back_elsewhere();
         self.manager.end_views(0);
         assert_eq!(self.manager.unpark(Duration::from_secs(60)).left, 0);
         let usage = self.manager.usage();

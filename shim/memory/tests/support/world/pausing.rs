@@ -37,6 +37,7 @@ impl World {
             self.manager.audit().expect("the books balance");
         }
         self.manager.trim(0);
+        self.manager.give_back_elsewhere();
         self.manager.audit().expect("the books balance");
         let mut back = ranges(self);
         back.truncate(back.len() * usize::from(comes) / 256);

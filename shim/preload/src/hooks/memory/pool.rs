@@ -75,12 +75,17 @@ pub(in crate::hooks) fn trim_to_threshold(manager: &Manager<Device>) {
 fn reserved(usage: &Usage) -> u64 {
     let plain = usage.live.total().saturating_sub(usage.pooled);
     let is_used = usage.pooled > 0 || usage.cached > 0 || usage.idle.total() > 0;
-    if is_used { usage.reserved.total().saturating_sub(plain) } else { 0 }
+    if is_used { held(usage).saturating_sub(plain) } else { 0 }
+}
+
+/// Bytes that we hold; memory that is idle elsewhere is no part of the device's pool.
+fn held(usage: &Usage) -> u64 {
+    usage.reserved.total() - usage.idle.elsewhere()
 }
 
 /// Bytes that we hold and the pool does not.
 fn outside_pool(usage: &Usage) -> u64 {
-    usage.reserved.total() - reserved(usage)
+    held(usage) - reserved(usage)
 }
 
 /// A block of `cuMemAlloc` was freed. Idle memory above the amount that is kept goes back to the
@@ -92,13 +97,13 @@ pub(in crate::hooks) fn give_back_idle(manager: &Manager<Device>) {
 }
 
 /// Gives back the memory that has been idle for long enough; the time at which more will have been.
-/// Gives back none if the program uses the default pool and told it to keep everything, because
-/// pool and blocks share their memory.
+/// That of the device stays if the program uses the default pool and told it to keep everything,
+/// because pool and blocks share their memory.
 fn give_back_due(manager: &Manager<Device>) -> Option<Instant> {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let keeps_all = REGISTRY.release_thresholds.get(device) == Some(u64::MAX);
-    if used && keeps_all { None } else { manager.give_back_idle() }
+    manager.give_back_idle(used && keeps_all)
 }
 
 /// Is this the device's default pool?
@@ -237,6 +242,7 @@ pub(in crate::hooks) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Out
     if let Some(manager) = manager_of(pool) {
         let usage = manager.usage();
         manager.trim((keep as u64).saturating_add(outside_pool(&usage)));
+        give_back_idle(manager);
     }
     Outcome::Forward
 }
