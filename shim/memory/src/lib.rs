@@ -40,6 +40,7 @@ pub use gate::{Closed, Gate, NotClosed, STRIPES};
 pub use manager::away::{BorrowedMemory, OccupiedMemory};
 pub use manager::backing::Backing;
 pub use manager::host_budget::HostBudget;
+pub use manager::limit::LimitDescent;
 pub use manager::pieces::Charge;
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;

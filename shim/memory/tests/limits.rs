@@ -57,6 +57,55 @@ fn what_leaves_goes_to_the_driver_until_the_limit_is_kept() {
     assert_eq!(manager.gpu().held(Tier::Device), manager.held_on_device(), "the driver has the rest");
 }
 
+/// Hazard (silent degradation): operands that the program makes anew in each step come to lie on
+/// the host while others leave, so its kernels are slow, and memory leaves only between kernels.
+#[test]
+fn what_is_freed_and_made_again_meanwhile_lies_on_the_device() {
+    let manager = manager(vec![Tier::Host]);
+    let blocks: Vec<u64> = (0..8).map(|_| take(&manager, 10 * MIB)).collect();
+    limit(&manager, 20 * MIB);
+    let mut transient = {
+        let _descent = manager.descend_to_limit();
+        take(&manager, 4 * MIB)
+    };
+    while manager.bytes_beyond_limit() > 0 {
+        let descent = manager.descend_to_limit();
+        manager.free(transient, S).expect("it lives");
+        manager.relieve(descent.unused_beyond_limit());
+        transient = take(&manager, 4 * MIB);
+        assert_eq!(manager.block(transient).expect("it lives").tiers.device, 4 * MIB);
+        let Some(leaver) =
+            blocks.iter().find(|block| manager.block(**block).expect("it lives").tiers.device > 0)
+        else {
+            panic!("{} bytes stay", manager.bytes_beyond_limit())
+        };
+        evict(&manager, *leaver, 10 * MIB);
+        manager.relieve(descent.unused_beyond_limit());
+        descent.has_left();
+    }
+    take(&manager, 20 * MIB);
+    assert!(manager.held_on_device() <= 20 * MIB, "the limit holds again");
+}
+
+/// Hazard (out of memory): the program grows as fast as its memory leaves.
+#[test]
+fn meanwhile_it_does_not_grow() {
+    let manager = manager(vec![Tier::Host]);
+    take(&manager, 64 * MIB);
+    limit(&manager, 20 * MIB);
+    let descent = manager.descend_to_limit();
+    let grown: u64 = (0..8)
+        .map(|_| take(&manager, 4 * MIB))
+        .map(|late| manager.block(late).expect("it lives").tiers.device)
+        .sum();
+    assert!(grown <= 4 * MIB, "{grown} bytes more");
+    drop(descent);
+    limit(&manager, 90 * MIB);
+    let descent = manager.descend_to_limit();
+    assert_eq!(descent.unused_beyond_limit(), 0);
+    take(&manager, 20 * MIB);
+}
+
 #[test]
 fn a_limit_of_nothing_leaves_the_device_to_others() {
     let manager = manager(vec![Tier::Host]);
@@ -76,7 +125,7 @@ fn idle_memory_beyond_the_limit_is_not_kept() {
     let block = take(&manager, 40 * MIB);
     limit(&manager, 20 * MIB);
     manager.free(block, Order::Device).expect("it lives");
-    manager.give_back_idle();
+    manager.give_back_idle(false);
     assert_eq!(manager.bytes_beyond_limit(), 0);
 }
 
@@ -89,12 +138,12 @@ fn where_no_idle_memory_is_kept_all_of_it_goes() {
     let block = take(&manager, 40 * MIB);
     manager.keep_idle(false);
     manager.free(block, Order::Device).expect("it lives");
-    manager.give_back_idle();
+    manager.give_back_idle(false);
     assert_eq!(manager.held_on_device(), 0);
     manager.keep_idle(true);
     let block = take(&manager, 40 * MIB);
     manager.free(block, Order::Device).expect("it lives");
-    manager.give_back_idle();
+    manager.give_back_idle(false);
     assert_eq!(manager.held_on_device(), 40 * MIB);
 }
 

@@ -10,6 +10,40 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 use crate::sync::atomic::Ordering::Relaxed;
 
+/// What a program may make anew while its memory leaves, at most, and as a part of what it holds.
+const ROOM: u64 = 512 << 20;
+const ROOM_PART: u64 = 16;
+
+/// Memory leaves the device until its limit is kept. Until this is dropped, what the program frees
+/// and makes again lies on the device as before: on the host it would make each kernel slow that
+/// uses it, and memory leaves only between kernels.
+#[must_use = "it ends at once"]
+pub struct LimitDescent<'a, G: Gpu> {
+    manager: &'a Manager<G>,
+    /// Idle memory that stays meanwhile, in bytes.
+    room: u64,
+}
+
+impl<G: Gpu> LimitDescent<'_, G> {
+    /// Of the bytes beyond the limit, those of idle memory that go before any block leaves.
+    pub fn unused_beyond_limit(&self) -> u64 {
+        let state = self.manager.lock();
+        let idle = state.idle_on_device() + state.pool.idle(Tier::Device);
+        state.limits.excess(state.held().device).min(idle.saturating_sub(self.room))
+    }
+
+    /// Some has left: as much less may be held.
+    pub fn has_left(&self) {
+        self.manager.lock().descend(self.room);
+    }
+}
+
+impl<G: Gpu> Drop for LimitDescent<'_, G> {
+    fn drop(&mut self) {
+        self.manager.lock().limits.descent = 0;
+    }
+}
+
 impl<G: Gpu> Manager<G> {
     /// Bytes of the device that blocks and pieces may have together; `u64::MAX` for all.
     pub fn device_limit(&self) -> u64 {
@@ -23,6 +57,15 @@ impl<G: Gpu> Manager<G> {
         self.lock().set_device_limit(bytes);
         self.gpu.changed();
         self.waiters.notify();
+    }
+
+    /// Begins to make memory leave until the limit is kept. One thread does that at a time.
+    pub fn descend_to_limit(&self) -> LimitDescent<'_, G> {
+        let mut state = self.lock();
+        let room = ROOM.min(state.held().device / ROOM_PART);
+        state.descend(room);
+        drop(state);
+        LimitDescent { manager: self, room }
     }
 
     /// Is idle memory kept for later blocks and pieces, as the settings say? If it is not, all of

@@ -14,7 +14,7 @@ mod execute;
 mod guarded;
 pub(crate) mod host_budget;
 mod kept;
-mod limit;
+pub(crate) mod limit;
 mod mapping_lock;
 mod migrate;
 mod other_tiers;

@@ -141,7 +141,7 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn limit(&self, tier: Tier) -> u64 {
         let settings = &self.rules.settings;
         match tier {
-            Tier::Device => self.device_limit(),
+            Tier::Device => self.lock().limits.in_force(),
             Tier::Peer(_) => settings.peer_limit,
             Tier::Host if !self.is_host_limited() => u64::MAX,
             Tier::Host => settings.host_limit.saturating_sub(self.gpu.external_usage()),
@@ -204,7 +204,7 @@ impl<G: Gpu> Manager<G> {
     /// Does a piece of so many bytes leave room on the device, within the user's limit, for small
     /// ones? A small piece need not.
     pub fn leaves_small_room(&self, bytes: u64) -> bool {
-        let limit = self.device_limit();
+        let limit = self.lock().limits.in_force();
         if bytes < SMALL_PIECE || limit == u64::MAX {
             return true;
         }

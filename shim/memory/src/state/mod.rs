@@ -153,7 +153,7 @@ impl State {
     /// The facts that a decision reads.
     pub(crate) fn facts(&self) -> Facts<'_> {
         let (ledger, timeline) = (&self.holdings.ledger, &self.timeline);
-        let (held, device_limit) = (self.held(), self.limits.device);
+        let (held, device_limit) = (self.held(), self.limits.in_force());
         Facts { ledger, timeline, held, device_limit, expects_moves: self.expects_moves }
     }
 
@@ -162,6 +162,12 @@ impl State {
         (self.limits.device, self.limits.is_changed) = (bytes, true);
         self.scarcity.end();
         self.shown.limited(bytes);
+    }
+
+    /// Memory leaves until the limit is kept: what is held now may be, and `room` bytes more.
+    pub(crate) fn descend(&mut self, room: u64) {
+        let held = self.held().device;
+        self.limits.descent = if self.limits.excess(held) > 0 { held + room } else { 0 };
     }
 
     /// Bytes of blocks' handles and of pieces, those included that plans under way will make.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier, lock};
-use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
+use wm_memory::{Block, LimitDescent, Manager, MoveOrder, MoveRefusal, RangeMove};
 
 use super::leaving::{Leaver, count_for, sort};
 use super::predictor::{SMALLEST, range_of};
@@ -20,13 +20,14 @@ use super::slices::SliceCost;
 use super::step::{StepEnd, StepTerms};
 use super::step_pace::StepPace;
 use super::stops::SoleMover;
-use super::wait_budget::WAIT;
+use super::wait_budget::{LOOK, WAIT};
 use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::process;
 
-/// How long calls of the program wait for memory that moves after that.
-const CALLS: Duration = Duration::from_millis(40);
+/// How long calls of the program wait for memory that moves after that. An operator waits for it,
+/// and each slice waits for the GPU anew: in slices of 40 ms half of the time is waiting.
+const CALLS: Duration = Duration::from_millis(150);
 
 /// Free memory that stays, in words.
 const UNUSED: &str = "it is free, and work may still be touching it";
@@ -41,7 +42,8 @@ impl Migrations {
         let _whole = Uncancelled::new();
         let mut end = StepEnd::default();
         let excess = || manager.bytes_beyond_limit();
-        end.given += (terms.give_back)(excess());
+        let descent = manager.descend_to_limit();
+        end.given += (terms.give_back)(descent.unused_beyond_limit());
         if excess() == 0 {
             return end;
         }
@@ -52,9 +54,13 @@ impl Migrations {
             if self.is_migrating() {
                 self.start_predictor(manager);
             }
-            self.at_pace(|pace| self.let_leave(manager, terms, &mut end, pace));
+            self.at_pace(|pace| self.let_leave(manager, terms, &mut end, (pace, &descent)));
         } else {
             end.goes_on = true;
+        }
+        if !end.goes_on {
+            // No block leaves any more.
+            end.given += (terms.give_back)(excess());
         }
         if excess() > 0 {
             note_others(manager, &mut end);
@@ -103,7 +109,7 @@ impl Migrations {
         manager: &Manager<Device>,
         terms: &StepTerms<'_>,
         end: &mut StepEnd,
-        pace: &mut StepPace,
+        (pace, descent): (&mut StepPace, &LimitDescent<'_, Device>),
     ) {
         for least in [SMALLEST, 0] {
             let mut leavers = self.leavers(manager, |block| {
@@ -128,7 +134,8 @@ impl Migrations {
                 let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
                 let why = self.move_when_idle(manager, &mut ranges, terms, pace);
                 let moved = end.moved(&ranges);
-                end.given += (terms.give_back)(manager.bytes_beyond_limit());
+                end.given += (terms.give_back)(descent.unused_beyond_limit());
+                descent.has_left();
                 ranges.iter().for_each(|range| note_stay(manager, range, why, end));
                 // All others would stay, too.
                 if why.is_some() && moved == 0 {
@@ -184,11 +191,15 @@ impl Migrations {
         if ranges.is_empty() {
             return None;
         }
-        let (begin, mut tries) = (Instant::now(), 0);
+        let (begin, mut tries) = (Instant::now(), Tries::default());
         let why = self.try_until_over(manager, ranges, terms, (pace, &mut tries));
         let (mib, took) = (bytes_moved(ranges) >> 20, begin.elapsed());
         pace.moved(why.is_none(), took);
-        log::debug!("{mib} MiB moved in {took:.1?} by {tries} tries; calls wait for {:?}", pace.drain());
+        let (Tries { count, made_for }, drain) = (tries, pace.drain());
+        log::debug!(
+            "{mib} MiB moved in {took:.1?}, of which {made_for:.1?} made memory, by {count} tries; \
+             calls wait for {drain:?}"
+        );
         why
     }
 
@@ -197,28 +208,37 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         terms: &StepTerms<'_>,
-        (pace, tries): (&mut StepPace, &mut u32),
+        (pace, tries): (&mut StepPace, &mut Tries),
     ) -> Option<WhyNot> {
         loop {
-            *tries += 1;
             let holds = GATE.holds();
-            let mut why = WhyNot::Refused(MoveRefusal::InUse);
-            match manager.gpu().is_settled(WAIT) {
+            // Where calls may be held until the GPU has no work left, nothing else is waited for.
+            let may_hold = terms.drains && !self.waits.is_held();
+            let usual = SliceCost {
+                calls: if may_hold { CALLS } else { SliceCost::USUAL.calls },
+                makes_for: terms.left(),
+                ..SliceCost::USUAL
+            };
+            let cost = match manager.gpu().is_settled(if may_hold { LOOK } else { WAIT }) {
                 Ok(true) => {
                     self.waits.end_holds(holds);
-                    why = self.swap(manager, ranges, WAIT).why.unwrap_or(why);
+                    Some(usual)
                 }
-                Ok(false) if terms.drains && !self.waits.is_held() => {
-                    let before = bytes_moved(ranges);
-                    let cost = SliceCost { drain: pace.drain(), calls: CALLS, ..SliceCost::USUAL };
-                    why = self.swap_at(manager, ranges, WAIT, cost).why.unwrap_or(why);
-                    if bytes_moved(ranges) == before {
-                        pace.was_busy();
-                    }
-                }
-                Ok(false) => {}
+                Ok(false) => may_hold.then(|| SliceCost { drain: pace.drain(), ..usual }),
                 Err(code) => return Some(WhyNot::Refused(code.into())),
+            };
+            let mut why = WhyNot::Refused(MoveRefusal::InUse);
+            if let Some(cost) = cost {
+                let end = self.swap_at(manager, ranges, WAIT, cost);
+                tries.made_for += end.made_for;
+                // It was closed for that long, and the GPU had work all the time.
+                let is_busy = matches!(end.why, Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)));
+                if !cost.drain.is_zero() && is_busy {
+                    pace.was_busy();
+                }
+                why = end.why.unwrap_or(why);
             }
+            tries.count += 1;
             ranges.iter().for_each(|range| self.doubt(manager, &range.order.range));
             let general = ranges.iter().find_map(|range| range.moved.refusal.filter(|why| is_general(*why)));
             if general.is_some() || ranges.iter().all(RangeMove::is_over) {
@@ -229,6 +249,13 @@ impl Migrations {
             }
         }
     }
+}
+
+/// What it took to move a batch.
+#[derive(Debug, Default)]
+struct Tries {
+    count: u32,
+    made_for: Duration,
 }
 
 /// The last blocks, as many as are moved at a time and as the device has room for. Of the others

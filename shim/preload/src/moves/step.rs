@@ -1,6 +1,6 @@
 //! A step of moves that an operator or the program asks for: its terms, and what it did.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wm_driver::Tier;
 use wm_memory::RangeMove;
@@ -18,6 +18,10 @@ pub(crate) struct StepTerms<'a> {
 }
 
 impl StepTerms<'_> {
+    pub(super) fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
     pub(super) fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
