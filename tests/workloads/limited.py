@@ -2,11 +2,12 @@
 """A PyTorch program that an operator limits, releases and detaches while it runs: the seconds of each command, the memory that the GPU has free
 after it, the longest step of the program meanwhile, and whether every byte is right.
 
-    python3 tests/workloads/limited.py [--gib 30] [--limit 10] [--block-mib 512] [--setting asked] [--idle] [--rounds 2]
+    python3 tests/workloads/limited.py [--gib 30] [--limit 10] [--block-mib 512] [--setting asked] [--idle] [--filled] [--rounds 2]
 
 The program holds tensors of random bytes, each drawn from a seed of its own, and multiplies matrices in steps of some milliseconds (`--idle`: it
 waits). It checks each tensor against a new draw from its seed, on the GPU. `--setting on` and `off` are the other values of WMSHIM_MIGRATE; with
-`off` no tensor leaves, and the answer has to say so. A second round finds the host's memory made already. Prints a JSON line a command, and ends
+`off` no tensor leaves, and the answer has to say so. A second round finds the host's memory made already; with `--filled` so does the first
+(WMSHIM_PAUSE=on makes it ahead). Prints a JSON line a command, and ends
 with 1 where a byte is wrong or the limit is not kept. Needs PyTorch and a GPU. Run from the repository root after `make dist`.
 """
 import argparse
@@ -75,10 +76,19 @@ class Program:
         variables = {name: text for name, text in os.environ.items() if is_other(name)}
         # Each tensor is a block of its own.
         variables |= {"LD_PRELOAD": str(LIBRARY), "WMSHIM_MIGRATE": options.setting, "WMSHIM_TORCH_ALLOCATOR": options.allocator}
+        variables |= {"WMSHIM_PAUSE": "on"} if options.filled else {}
         command = [sys.executable, __file__, "--child", "--gib", str(options.gib), "--block-mib", str(options.block_mib)]
         command += ["--idle"] if options.idle else []
         self.process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.device = self.process.stdout.readline().split()[1]
+        while options.filled and not self.is_filled(options.gib * GIB):
+            time.sleep(0.2)
+
+    def is_filled(self, size):
+        """Does the host's memory lie ready for what leaves?"""
+        done = subprocess.run([WMCTL, "stats", str(self.process.pid), "--json"], check=True, capture_output=True, text=True)
+        arena = json.loads(done.stdout)["processes"][0]["answer"]["pause"]["arena"]
+        return arena["bytes"] >= size or arena["is_full"]
 
     def say(self, word):
         print(word, file=self.process.stdin, flush=True)
@@ -122,6 +132,7 @@ def main():
     parser.add_argument("--setting", choices=["asked", "on", "off"], default="asked")
     parser.add_argument("--allocator", choices=["async", "native", "expandable"], default="async")
     parser.add_argument("--idle", action="store_true")
+    parser.add_argument("--filled", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

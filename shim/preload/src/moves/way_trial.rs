@@ -25,6 +25,7 @@
 //!
 //! A plain value: time, events and credit are told.
 
+mod costs;
 mod way;
 
 use std::fmt;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::wait_budget::{WAIT, WaitWorth, link_time};
+use costs::WayCosts;
 pub(super) use way::Way;
 use way::{CAREFUL_WAYS, WAYS};
 
@@ -41,9 +43,6 @@ const EVENTS: u64 = 64;
 
 /// Events between two looks at the clock while a way is tried.
 const LOOK: u64 = 16;
-
-/// A way that moves memory takes at most so much of the time of one that does not.
-const GAIN: f64 = 0.98;
 
 /// A measurement ends when it has taken so many times the best way's time; while memory comes to
 /// lie as the way has it, so many times.
@@ -101,9 +100,10 @@ const REST: u32 = 4;
 const LONGEST_REST: u32 = 256;
 const REST_OF_TRIAL: u32 = 48;
 
-/// A pace that is so many times the best way's, or that part of it, is not believed before it
-/// was seen so many times in a row: in between the program does something else, as a server that
-/// reads new requests.
+/// A pace that is so many times the known cost of a way, or that part of it, is not believed before
+/// it was seen so many times in a row: in between the program does something else, as a server that
+/// reads new requests. The first pace of a way that is so much better than the best one is measured
+/// twice, since a burst of allocations passes for events.
 const UNLIKE: f64 = 2.0;
 const UNLIKE_TIMES: u32 = 8;
 
@@ -148,8 +148,7 @@ pub(super) struct WayTrial {
     period: Option<(u64, u64)>,
     /// Waits that brought moves, since the begin.
     waits: u32,
-    /// Seconds of an event with each way that was measured.
-    costs: [Option<f64>; 4],
+    costs: WayCosts,
     /// Seconds of an event before any way was measured, and of a period.
     first: f64,
     step: f64,
@@ -159,11 +158,15 @@ pub(super) struct WayTrial {
     trials: usize,
     /// Trials in a row that brought nothing.
     vain: u32,
+    /// The way that was chosen before the present or the last trial.
+    before: Option<Way>,
     /// When the present or the last trial began, and when the next one may.
     trial_since: Duration,
     rests_until: Duration,
     /// Paces of the chosen way in a row that are unlike its cost.
     unlike: u32,
+    /// The pace of a measurement that was too good to be believed.
+    doubted: Option<f64>,
     /// Nothing need be recorded for that time.
     recess: Option<Duration>,
 }
@@ -367,13 +370,19 @@ impl WayTrial {
             return self.start(Phase::Measuring(way), now);
         }
         let pace = self.pace(now);
-        self.set_cost(way, pace);
+        let known = self.best().1;
+        if self.doubted.is_none() && known.is_finite() && UNLIKE * pace < known {
+            self.doubted = Some(pace);
+            (self.begin, self.waits) = (now, 0);
+            return;
+        }
+        self.set_cost(way, self.doubted.map_or(pace, |before| before.max(pace)));
         self.choose(now);
     }
 
     /// A trial is over: the best way goes on. The next trial is soon if a way was never measured.
     fn choose(&mut self, now: TrialClock) {
-        let (tried, best) = (self.way(), self.best().0);
+        let (tried, best) = (self.way(), self.costs.best_beside(self.ways(), self.before));
         self.vain = if best == tried { 0 } else { self.vain + 1 };
         let (is_soon, took) = (self.untried(now).is_some(), now.time - self.trial_since);
         let rest = if is_soon { 1 } else { self.vain_rest() };
@@ -388,7 +397,7 @@ impl WayTrial {
 
     /// A period of the best way is over.
     fn rest(&mut self, way: Way, rest: u32, now: TrialClock, length: u64) {
-        let best = self.best().0;
+        let best = self.costs.best_beside(self.ways(), Some(way));
         if best != way {
             // It has become slower. Perhaps the whole program has.
             return self.try_way(best, way, now, length);
@@ -404,6 +413,7 @@ impl WayTrial {
 
     /// A way is tried beside the chosen one, if its waits are earned.
     fn try_way(&mut self, next: Way, chosen: Way, now: TrialClock, length: u64) {
+        self.before = Some(chosen);
         let may_begin = !next.moves_at_launches() || self.is_earned(now, length);
         self.start(if may_begin { Phase::Settling(next) } else { Phase::Chosen(chosen, 1) }, now);
     }
@@ -413,7 +423,7 @@ impl WayTrial {
         if matches!(phase, Phase::Settling(_)) {
             self.trial_since = now.time;
         }
-        (self.phase, self.begin, self.waits) = (phase, now, 0);
+        (self.phase, self.begin, self.waits, self.doubted) = (phase, now, 0, None);
     }
 
     /// Are the waits of a trial earned?
@@ -437,12 +447,16 @@ impl WayTrial {
     }
 
     fn cost(&self, way: Way) -> Option<f64> {
-        self.costs[way as usize]
+        self.costs.of(way)
+    }
+
+    fn best(&self) -> (Way, f64) {
+        self.costs.best(self.ways())
     }
 
     fn set_cost(&mut self, way: Way, cost: f64) {
         self.is_provisional &= way != Way::Bring;
-        self.costs[way as usize] = Some(cost);
+        self.costs.set(way, cost);
     }
 
     fn untried(&self, now: TrialClock) -> Option<Way> {
@@ -466,13 +480,6 @@ impl WayTrial {
                 self.step >= PROMISE * moving
             }
         }
-    }
-
-    /// Of the known ways. One that moves memory at launches has to gain something.
-    fn best(&self) -> (Way, f64) {
-        let known = self.ways().iter().filter_map(|way| Some((*way, self.cost(*way)?)));
-        let rank = |(way, cost): &(Way, f64)| if way.moves_at_launches() { *cost } else { GAIN * cost };
-        known.min_by(|one, other| rank(one).total_cmp(&rank(other))).unwrap_or((Way::Leave, f64::INFINITY))
     }
 
     /// The ways that are not the best take turns.

@@ -190,9 +190,8 @@ fn a_trial_begins_when_its_waits_are_earned() {
 /// and goes on with the slower one.
 #[test]
 fn what_a_program_does_in_between_is_no_cost_of_a_way() {
-    let (mut trial, mut now) =
-        (WayTrial::new(true), TrialClock { is_arranged: true, ..TrialClock::default() });
-    let mut left = 0;
+    let mut now = TrialClock { is_arranged: true, elsewhere: u64::MAX / 4, ..TrialClock::default() };
+    let (mut trial, mut left) = (WayTrial::new(true), 0);
     for answer in 0..4000_u64 {
         // Four in 36 are requests, and cost 20 ms an event.
         let is_request = answer % 36 >= 32;
@@ -206,4 +205,25 @@ fn what_a_program_does_in_between_is_no_cost_of_a_way() {
         left += u64::from(answer >= 400 && trial.way() == Way::Leave);
     }
     assert!(left > 3600 * 9 / 10, "{left} of 3600");
+}
+
+/// Hazard (latency): a burst of allocations is measured as if it were the program's work.
+#[test]
+fn a_burst_of_events_is_no_gain() {
+    let mut now = TrialClock { is_arranged: true, elsewhere: u64::MAX / 4, ..TrialClock::default() };
+    let (mut trial, mut left) = (WayTrial::new(true), 0);
+    for step in 0..2000_u64 {
+        // Each time that an arrangement is measured again, the period takes hardly any time.
+        let is_again = trial.cost(Way::Leave).is_some() && trial.doubted.is_none();
+        let is_burst = is_again && trial.phase == Phase::Measuring(Way::Arrange);
+        for _ in 0..PERIOD {
+            let cost = if trial.way() == Way::Leave { 900 } else { 1000 };
+            now.event += 1;
+            now.time += Duration::from_micros(if is_burst { 10 } else { cost });
+            trial.record(now.event, (now.event > 2 * PERIOD).then_some(PERIOD), || now);
+        }
+        now.host_waits += 1;
+        left += u64::from(step >= 40 && trial.way() == Way::Leave);
+    }
+    assert!(left > 1900, "{left} of 1960");
 }
