@@ -100,12 +100,9 @@ const REST: u32 = 4;
 const LONGEST_REST: u32 = 256;
 const REST_OF_TRIAL: u32 = 48;
 
-/// A pace that is so many times the known cost of a way, or that part of it, is not believed before
-/// it was seen so many times in a row: in between the program does something else, as a server that
-/// reads new requests. The first pace of a way that is so much better than the best one is measured
-/// twice, since a burst of allocations passes for events.
-const UNLIKE: f64 = 2.0;
-const UNLIKE_TIMES: u32 = 8;
+/// The first pace of a way that is the best one's divided by that, or less, is measured twice: a
+/// burst of allocations passes for events.
+const DOUBTFUL: f64 = 2.0;
 
 /// How far the program has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -163,8 +160,6 @@ pub(super) struct WayTrial {
     /// When the present or the last trial began, and when the next one may.
     trial_since: Duration,
     rests_until: Duration,
-    /// Paces of the chosen way in a row that are unlike its cost.
-    unlike: u32,
     /// The pace of a measurement that was too good to be believed.
     doubted: Option<f64>,
     /// Nothing need be recorded for that time.
@@ -319,10 +314,15 @@ impl WayTrial {
         self.looked = now;
         match self.phase {
             Phase::Untold if is_whole && may_begin => self.begin_trials(now, length),
-            Phase::Settling(way) | Phase::Measuring(way) => self.look_at_trial(way, now, length, is_whole),
+            Phase::Settling(way) => self.look_at_trial(way, now, length, is_whole),
+            Phase::Measuring(way) => {
+                let length = length.saturating_mul(self.costs.periods().into());
+                self.look_at_trial(way, now, length, is_whole && events >= length);
+            }
             Phase::Chosen(way, rest) if is_whole => {
                 let (pace, took) = (self.pace(now), now.time - self.begin.time);
-                self.note_pace(way, pace);
+                self.costs.note(way, pace);
+                self.is_provisional &= way != Way::Bring;
                 self.rest(way, rest, now, length);
                 let rests = self.is_careful && is_step && !way.moves_at_launches();
                 let recess = took.saturating_mul(RECESS).min(LONGEST_RECESS);
@@ -371,7 +371,7 @@ impl WayTrial {
         }
         let pace = self.pace(now);
         let known = self.best().1;
-        if self.doubted.is_none() && known.is_finite() && UNLIKE * pace < known {
+        if self.doubted.is_none() && known.is_finite() && DOUBTFUL * pace < known {
             self.doubted = Some(pace);
             (self.begin, self.waits) = (now, 0);
             return;
@@ -399,7 +399,8 @@ impl WayTrial {
     fn rest(&mut self, way: Way, rest: u32, now: TrialClock, length: u64) {
         let best = self.costs.best_beside(self.ways(), Some(way));
         if best != way {
-            // It has become slower. Perhaps the whole program has.
+            // It has become slower. Perhaps the whole program has, or its trial met an easy part.
+            self.vain += 1;
             return self.try_way(best, way, now, length);
         }
         if rest > 1 || now.time < self.rests_until {
@@ -434,16 +435,6 @@ impl WayTrial {
 
     fn pace(&self, now: TrialClock) -> f64 {
         (now.time - self.begin.time).as_secs_f64() / (now.event - self.begin.event).max(1) as f64
-    }
-
-    /// The pace of the chosen way over a period.
-    fn note_pace(&mut self, way: Way, pace: f64) {
-        let is_like = |cost: f64| pace <= UNLIKE * cost && cost <= UNLIKE * pace;
-        self.unlike = if self.cost(way).is_none_or(is_like) { 0 } else { self.unlike + 1 };
-        if self.unlike == 0 || self.unlike >= UNLIKE_TIMES {
-            self.unlike = 0;
-            self.set_cost(way, pace);
-        }
     }
 
     fn cost(&self, way: Way) -> Option<f64> {

@@ -9,18 +9,55 @@ const GAIN: f64 = 0.98;
 /// alike would take turns, and each change would look like a gain.
 const CHANGE: f64 = 0.99;
 
+/// The cost of the chosen way is the mean of so many periods, about: a server that reads new
+/// requests between many answers has cheap periods and dear ones, and both are its time.
+const PERIODS: u32 = 32;
+
+/// A period that takes so many times the mean, or that part of it, makes the program an uneven one,
+/// for so many periods.
+const UNEVEN: f64 = 2.0;
+const UNEVEN_PERIODS: u32 = 4 * PERIODS;
+
 /// Seconds of an event with each way.
 #[derive(Debug, Default)]
-pub(super) struct WayCosts([Option<f64>; 4]);
+pub(super) struct WayCosts {
+    costs: [Option<WayCost>; 4],
+    /// Periods to come in which the program counts as uneven.
+    uneven: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct WayCost {
+    mean: f64,
+    /// Periods that it is of, up to [`PERIODS`].
+    periods: u32,
+}
 
 impl WayCosts {
     /// `None`: it was not measured.
     pub(super) fn of(&self, way: Way) -> Option<f64> {
-        self.0[way as usize]
+        self.costs[way as usize].map(|cost| cost.mean)
     }
 
+    /// The periods that a trial has to be measured for: one, or as many as have each kind of
+    /// period of an uneven program.
+    pub(super) fn periods(&self) -> u32 {
+        if self.uneven > 0 { PERIODS } else { 1 }
+    }
+
+    /// A trial has measured it, for [`periods`](Self::periods).
     pub(super) fn set(&mut self, way: Way, cost: f64) {
-        self.0[way as usize] = Some(cost);
+        self.costs[way as usize] = Some(WayCost { mean: cost, periods: self.periods() });
+    }
+
+    /// The pace of the chosen way in one more period.
+    pub(super) fn note(&mut self, way: Way, pace: f64) {
+        let before = self.costs[way as usize].unwrap_or(WayCost { mean: pace, periods: 0 });
+        let periods = (before.periods + 1).min(PERIODS);
+        let mean = before.mean + (pace - before.mean) / f64::from(periods);
+        let is_uneven = pace > UNEVEN * before.mean || UNEVEN * pace < before.mean;
+        self.uneven = if is_uneven { UNEVEN_PERIODS } else { self.uneven.saturating_sub(1) };
+        self.costs[way as usize] = Some(WayCost { mean, periods });
     }
 
     /// Of the known ways. One that moves memory at launches has to gain something.
