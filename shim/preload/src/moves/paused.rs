@@ -91,6 +91,10 @@ impl Migrations {
         let ends = process::exiting;
         for _ in 0..TRIES {
             let before = progress(ranges);
+            let are_alone = ranges.iter().all(|range| self.make_alone(&range.order.range).is_ok());
+            if !are_alone {
+                return;
+            }
             match manager.swap_paused(ranges, ends) {
                 // Work that has ended is seen late.
                 Err(MoveRefusal::InUse) => {

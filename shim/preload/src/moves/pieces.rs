@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use wm_driver::Device;
-use wm_memory::{BlockExtent, Manager};
+use wm_memory::{BlockExtent, Manager, MoveRefusal};
 
 use super::Migrations;
 use super::predictor::SMALLEST;
 use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
 use crate::launches::{LaunchWord, TouchedBlock};
-use crate::registry;
+use crate::{physical, registry};
 
 impl Migrations {
     /// Bytes of the smallest piece that moves, as of the smallest block that is recorded.
@@ -31,6 +31,16 @@ impl Migrations {
     #[inline]
     pub(crate) fn has_pieces(&self) -> bool {
         self.has_pieces.load(Relaxed)
+    }
+
+    /// Before memory in a range moves: pieces there are mapped nowhere else. Behind the closed gate
+    /// that holds until the move has ended. The driver may refuse.
+    pub(super) fn make_alone(&self, range: &Range<u64>) -> Result<(), MoveRefusal> {
+        if self.has_pieces() {
+            physical::cache().make_alone(range).map_err(MoveRefusal::from)
+        } else {
+            Ok(())
+        }
     }
 
     /// A piece takes part from now on.

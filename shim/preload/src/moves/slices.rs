@@ -198,6 +198,8 @@ impl Migrations {
         let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), manager.first_source());
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
+            // Most of it while the gate is open. What the driver refuses here it refuses there.
+            let _made = self.make_all_alone(ranges);
             let end = match self.slice(manager, ranges, source, (passing, cost)) {
                 Ok(end) => end,
                 Err(why) => return Some(why),
@@ -253,9 +255,15 @@ impl Migrations {
                 return Err(MoveRefusal::InUse);
             }
             let slice = Slice::begin(mover, cost.calls);
+            self.make_all_alone(ranges)?;
             let lacks = manager.swap_within(ranges, source, || slice.is_over(), || slice.gives_up())?;
             Ok(SliceEnd { is_interrupted: slice.is_interrupted(), lacks })
         })
+    }
+
+    fn make_all_alone(&self, ranges: &[RangeMove]) -> Result<(), MoveRefusal> {
+        let mut left = ranges.iter().filter(|range| !range.is_over());
+        left.try_for_each(|range| self.make_alone(&range.order.range))
     }
 
     /// Closes the gate, and moves memory if it is not pinned.

@@ -7,6 +7,7 @@
 //! them waits for the GPU. How much stays idle is the pool's to say ([`HandlePool`]).
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -193,8 +194,15 @@ impl PieceCache {
         let Some(mut handles) = self.handles_in(address, bytes) else { return PlacedPieces::new() };
         let mut pieces = handles.adoptable(address, bytes);
         pieces.retain(|piece| adopt(piece));
-        pieces.iter().for_each(|piece| handles.adopted(piece.alias));
+        pieces.iter().for_each(|piece| handles.adopted(piece));
         pieces
+    }
+
+    /// Before memory of adopted pieces moves: they are mapped nowhere but in this range. The calls
+    /// that adopt pieces are not under way then, so this holds until the gate opens.
+    pub(crate) fn make_alone(&self, range: &Range<u64>) -> Result<(), CUresult> {
+        let handles = self.used().map(SharedHandles::lock);
+        handles.map_or(Ok(()), |mut handles| handles.make_alone(range.start, range.end - range.start))
     }
 
     /// Adopted pieces that a range touches; with `granted`, those that lack one of these rights.

@@ -17,7 +17,7 @@ use wm_driver::staging::{PAGE, StagingBuffer};
 use wm_driver::{Device, Tier, lock, thread};
 use wm_memory::{BorrowedMemory, Manager, MoveRefusal};
 
-use crate::{process, registry};
+use crate::{physical, process, registry};
 use store::{ChunkPlace, FileStore};
 
 pub(crate) use store::StorePlace;
@@ -183,7 +183,10 @@ impl StoredPause {
         let mut memory = lock(&self.memory);
         memory.retain(|one| {
             let Some(manager) = registry::existing(one.device) else { return false };
-            manager.put_away(one.address).inspect_err(|why| stays(one.device, one.bytes, *why)).is_ok()
+            let range = one.address..one.address + one.bytes;
+            let alone = physical::cache().make_alone(&range).map_err(MoveRefusal::from);
+            let left = alone.and_then(|()| manager.put_away(one.address));
+            left.inspect_err(|why| stays(one.device, one.bytes, *why)).is_ok()
         });
         memory.iter().map(|one| one.bytes).sum()
     }

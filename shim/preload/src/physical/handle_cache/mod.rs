@@ -24,7 +24,7 @@ mod give_back;
 mod passed_on;
 pub(crate) mod shared;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasherDefault;
 
 use smallvec::SmallVec;
@@ -120,6 +120,8 @@ pub(crate) struct HandleCache<V> {
     memories: HandleMap<CachedHandle>,
     aliases: HandleMap<Alias>,
     mappings: BTreeMap<u64, CachedMapping>,
+    /// Where adopted pieces are that may be mapped elsewhere, too, by mappings without use.
+    with_others: BTreeSet<u64>,
     /// Aliases that a thread gives other memory.
     in_exchange: Vec<u64>,
     last: u64,
@@ -132,6 +134,7 @@ impl<V: Vmm> HandleCache<V> {
             memories: HandleMap::with_hasher(BuildHasherDefault::new()),
             aliases: HandleMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
+            with_others: BTreeSet::new(),
             in_exchange: Vec::new(),
             last: 0,
         }

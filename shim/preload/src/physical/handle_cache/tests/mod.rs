@@ -1,5 +1,6 @@
 //! Hazard (use after free): two of the program's pieces are one memory, a piece is not what was
 //! written to it, or memory is lost.
+mod adopted;
 mod ends;
 mod exchanged;
 mod shared;
