@@ -126,3 +126,25 @@ fn failing_calls_lose_no_byte() {
     }
     assert!(right >= 12, "{right} runs met no failure of a call of the program's");
 }
+
+/// Hazard (use after free): PyTorch's pieces keep mappings where the program has given them up, and
+/// their memory has become another one's by a move.
+#[test]
+fn pieces_that_lie_now_here_now_there_have_their_bytes_when_they_move() {
+    let mut moved = [0; 2];
+    for seed in 0..4 {
+        let scratch = Scratch::new();
+        let text = |path: PathBuf| path.to_str().expect("a readable path").to_owned();
+        let library = text(c::library("piece", scratch.folder("maker").join("libc10_cuda.so"), &[]));
+        let program = c::program(&scratch, "shifted", &[&library, &text(places::shim())]);
+        let image = places::workspace("kernels/compiled/diagnostics.ptx");
+        let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
+        let host = host.args([image.as_os_str()]).args([&seed.to_string(), "300"]);
+        let host = host.env("SIMCUDA_MEMORY", "128MiB").env("WMSHIM_MIGRATE", "on");
+        let outcome = host.env("WMSHIM_HEADROOM", "0").env("WMSHIM_OVERFLOW", "host").run();
+        outcome.expect_success();
+        let [back, out] = figures(&device(&outcome, "then ")["moves"], ["in_bytes", "out_bytes"]);
+        moved = [moved[0] + back, moved[1] + out];
+    }
+    assert!(moved.iter().all(|bytes| *bytes >= 12 * PIECE), "{moved:?}");
+}
