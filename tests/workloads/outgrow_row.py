@@ -12,8 +12,8 @@ import pathlib
 import sys
 
 LINK, MIB, GIB = 50e9, 1 << 20, 1 << 30
-# Steps of which values are compared, where two bare runs differ in later ones, too.
-COMPARED = {"server": 1}
+# Steps of which values are compared, where two bare runs differ in others.
+COMPARED = {"server": slice(4, 5)}
 
 
 def result(folder, way):
@@ -28,9 +28,14 @@ def limit(bare, share):
     return bare["peak_bytes"] * share // 100 if share < 100 else bare["held_bytes"] + 3 * GIB
 
 
+def common(kind, ours, bare):
+    """The values of the steps that both runs made, and that two bare runs have in common."""
+    return list(zip(ours["values"], bare["values"]))[COMPARED.get(kind, slice(None))]
+
+
 def difference(kind, ours, bare):
-    """The largest relative difference of the steps that both runs made; tokens, which are integers, differ by 1 or not at all."""
-    pairs = list(zip(ours["values"], bare["values"]))[: COMPARED.get(kind)]
+    """The largest relative difference of such steps; tokens, which are integers, differ by 1 or not at all."""
+    pairs = common(kind, ours, bare)
     if isinstance(bare["value"], int):
         return float(any(a != b for a, b in pairs))
     # Written so that a value that is no number differs.
@@ -58,7 +63,7 @@ def compared(folder, kind, ours, way, share):
         "share": share, "limit_bytes": cap, "of_bare": ours["late_s"] / bare["late_s"],
         "of_off": ours["late_s"] / off["late_s"] if off else None,
         "extra_s": extra, "link_s": link, "of_link": extra / link if link else None,
-        "difference": apart, "common_steps": min(len(ours["values"]), len(bare["values"]), COMPARED.get(kind, len(ours["values"]))),
+        "difference": apart, "common_steps": len(common(kind, ours, bare)),
         "same": "exactly" if apart == 0 else "nearly" if apart < 1e-3 else "NO", **statistics(folder, ours),
     }
 
