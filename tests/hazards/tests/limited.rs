@@ -103,6 +103,24 @@ fn a_limit_of_nothing_leaves_nothing() {
     program.end();
 }
 
+/// Hazard (thrashing): what has left comes back into the memory that the program frees and makes
+/// again, and then that has no room.
+#[test]
+fn at_the_limit_nothing_comes_back_into_what_is_made_again() {
+    let mut program = Limited::start(&[ASKED]);
+    (0..40).for_each(|_| program.obey("take 2"));
+    program.obey("drop 3");
+    let made = program.limit(48 * MIB);
+    assert!(made.out >= 28 * MIB && made.device("held_bytes") <= 48 * MIB, "{made:?}");
+    let again = program.change(&json!({ "request": "limit" }), &json!({ "request": "limit" }));
+    assert_eq!((again.out, again.back), (0, 0), "{again:?}");
+    let before = program.live("host");
+    program.obey("take 2");
+    assert_eq!(program.live("host"), before, "it lies on the device");
+    program.expect_right();
+    program.end();
+}
+
 /// Nothing that may overflow: the limit ends the program's growth, and moves nothing.
 #[test]
 fn where_the_user_allows_no_other_tier_nothing_leaves() {

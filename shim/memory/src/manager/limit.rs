@@ -8,9 +8,10 @@
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
+use crate::state::State;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// What a program may make anew while its memory leaves, at most, and as a part of what it holds.
+/// What a program may make anew while its memory leaves, at most, and as a part of its limit.
 const ROOM: u64 = 512 << 20;
 const ROOM_PART: u64 = 16;
 
@@ -38,6 +39,12 @@ impl<G: Gpu> LimitDescent<'_, G> {
     }
 }
 
+impl State {
+    fn room_to_make_anew(&self) -> u64 {
+        ROOM.min(self.limits.device / ROOM_PART)
+    }
+}
+
 impl<G: Gpu> Drop for LimitDescent<'_, G> {
     fn drop(&mut self) {
         self.manager.lock().limits.descent = 0;
@@ -62,10 +69,17 @@ impl<G: Gpu> Manager<G> {
     /// Begins to make memory leave until the limit is kept. One thread does that at a time.
     pub fn descend_to_limit(&self) -> LimitDescent<'_, G> {
         let mut state = self.lock();
-        let room = ROOM.min(state.held().device / ROOM_PART);
+        let room = state.room_to_make_anew();
         state.descend(room);
         drop(state);
         LimitDescent { manager: self, room }
+    }
+
+    /// Bytes of the device, at its limit, that nothing comes back to: they serve what the program
+    /// frees and makes again. 0 where there is no limit.
+    pub fn room_at_limit(&self) -> u64 {
+        let state = self.lock();
+        if state.limits.device == u64::MAX { 0 } else { state.room_to_make_anew() }
     }
 
     /// Is idle memory kept for later blocks and pieces, as the settings say? If it is not, all of

@@ -266,7 +266,8 @@ fn batch_that_fits(
     most: u64,
     end: &mut StepEnd,
 ) -> Vec<RangeMove> {
-    let (mut ranges, mut sum, room) = (Vec::new(), 0, manager.device_room());
+    let room = manager.device_room().saturating_sub(manager.room_at_limit());
+    let (mut ranges, mut sum) = (Vec::new(), 0);
     while sum < most
         && let Some(last) = comers.pop()
     {
