@@ -21,8 +21,6 @@ const ROOM_PART: u64 = 16;
 #[must_use = "it ends at once"]
 pub struct LimitDescent<'a, G: Gpu> {
     manager: &'a Manager<G>,
-    /// Idle memory that stays meanwhile, in bytes.
-    room: u64,
 }
 
 impl<G: Gpu> LimitDescent<'_, G> {
@@ -30,18 +28,26 @@ impl<G: Gpu> LimitDescent<'_, G> {
     pub fn unused_beyond_limit(&self) -> u64 {
         let state = self.manager.lock();
         let idle = state.idle_on_device() + state.pool.idle(Tier::Device);
-        state.limits.excess(state.held().device).min(idle.saturating_sub(self.room))
+        state.limits.excess(state.held().device).min(idle.saturating_sub(state.room_to_make_anew()))
     }
 
     /// Some has left: as much less may be held.
     pub fn has_left(&self) {
-        self.manager.lock().descend(self.room);
+        self.manager.lock().descend();
     }
 }
 
 impl State {
+    /// Bytes of idle memory that stay meanwhile, and that may be made beyond what is held.
     fn room_to_make_anew(&self) -> u64 {
         ROOM.min(self.limits.device / ROOM_PART)
+    }
+
+    /// What is held now may be held until the limit is kept, with that room.
+    fn descend(&mut self) {
+        let held = self.held().device;
+        let is_beyond = self.limits.excess(held) > 0;
+        self.limits.descent = if is_beyond { held + self.room_to_make_anew() } else { 0 };
     }
 }
 
@@ -68,11 +74,8 @@ impl<G: Gpu> Manager<G> {
 
     /// Begins to make memory leave until the limit is kept. One thread does that at a time.
     pub fn descend_to_limit(&self) -> LimitDescent<'_, G> {
-        let mut state = self.lock();
-        let room = state.room_to_make_anew();
-        state.descend(room);
-        drop(state);
-        LimitDescent { manager: self, room }
+        self.lock().descend();
+        LimitDescent { manager: self }
     }
 
     /// Bytes of the device, at its limit, that nothing comes back to: they serve what the program

@@ -164,12 +164,6 @@ impl State {
         self.shown.limited(bytes);
     }
 
-    /// Memory leaves until the limit is kept: what is held now may be, and `room` bytes more.
-    pub(crate) fn descend(&mut self, room: u64) {
-        let held = self.held().device;
-        self.limits.descent = if self.limits.excess(held) > 0 { held + room } else { 0 };
-    }
-
     /// Bytes of blocks' handles and of pieces, those included that plans under way will make.
     pub(crate) fn held(&self) -> TierBytes {
         let mut held = self.holdings.held();
