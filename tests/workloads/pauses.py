@@ -45,7 +45,7 @@ def await_steps(process, count):
 
 
 class Lines:
-    """What a program prints from here on, read as it comes: a program whose pipe is full would stand."""
+    """What a program prints from here on, read as it comes: a program stops where its pipe is full."""
 
     def __init__(self, process):
         self.out, self.err = [], []

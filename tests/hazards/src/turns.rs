@@ -182,7 +182,7 @@ impl Drop for Program {
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let end = Instant::now() + SOON;
     while !happened() {
-        assert!(Instant::now() < end, "in vain: {what}");
+        assert!(Instant::now() < end, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
