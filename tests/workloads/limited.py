@@ -7,7 +7,7 @@ after it, the longest step of the program meanwhile, and whether every byte is r
 The program holds tensors of random bytes, each drawn from a seed of its own, and multiplies matrices in steps of some milliseconds (`--idle`: it
 waits). It checks each tensor against a new draw from its seed, on the GPU. `--setting on` and `off` are the other values of WMSHIM_MIGRATE; with
 `off` no tensor leaves, and the answer has to say so. A second round finds the host's memory made already; with `--filled` so does the first
-(WMSHIM_PAUSE=on makes it ahead). Prints a JSON line a command, and ends
+(WMSHIM_PAUSE_ARENA=auto makes it ahead). Prints a JSON line a command, and ends
 with 1 where a byte is wrong or the limit is not kept. Needs PyTorch and a GPU. Run from the repository root after `make dist`.
 """
 import argparse
@@ -76,7 +76,7 @@ class Program:
         variables = {name: text for name, text in os.environ.items() if is_other(name)}
         # Each tensor is a block of its own.
         variables |= {"LD_PRELOAD": str(LIBRARY), "WMSHIM_MIGRATE": options.setting, "WMSHIM_TORCH_ALLOCATOR": options.allocator}
-        variables |= {"WMSHIM_PAUSE": "on"} if options.filled else {}
+        variables |= {"WMSHIM_PAUSE": "on", "WMSHIM_PAUSE_ARENA": "auto"} if options.filled else {}
         command = [sys.executable, __file__, "--child", "--gib", str(options.gib), "--block-mib", str(options.block_mib)]
         command += ["--idle"] if options.idle else []
         self.process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -48,12 +48,12 @@ impl Migrations {
         if !self.is_migrating() || pin_reason::of_process().is_some() {
             return false;
         }
-        let before = manager.device_room();
-        if bytes <= before {
-            return false;
-        }
         self.start_predictor(manager);
         if !self.gives_way() {
+            return false;
+        }
+        let before = manager.device_room();
+        if bytes <= before {
             return false;
         }
         let worth = self.with_predictor(manager, |predictor| predictor.wait_worth());

@@ -1,5 +1,6 @@
 //! The handle cache behind its lock, which other threads have while a piece is exchanged.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_driver::lock;
@@ -13,11 +14,13 @@ pub(crate) struct SharedHandles<V> {
     pub(super) handles: Mutex<HandleCache<V>>,
     /// An exchange has ended.
     ended: Condvar,
+    /// Threads that wait for that. Changes under the lock only.
+    waiting: AtomicU32,
 }
 
 impl<V: Vmm + Clone> SharedHandles<V> {
     pub(crate) const fn new(vmm: V) -> Self {
-        Self { handles: Mutex::new(HandleCache::new(vmm)), ended: Condvar::new() }
+        Self { handles: Mutex::new(HandleCache::new(vmm)), ended: Condvar::new(), waiting: AtomicU32::new(0) }
     }
 
     /// For uses that concern no single piece.
@@ -42,8 +45,13 @@ impl<V: Vmm + Clone> SharedHandles<V> {
 
     /// Waits for driver calls of another thread, none of which waits for the GPU.
     fn lock_unless(&self, is_busy: impl Fn(&HandleCache<V>) -> bool) -> MutexGuard<'_, HandleCache<V>> {
-        let busy = |handles: &mut HandleCache<V>| is_busy(handles);
-        self.ended.wait_while(self.lock(), busy).unwrap_or_else(PoisonError::into_inner)
+        let mut handles = self.lock();
+        while is_busy(&handles) {
+            self.waiting.fetch_add(1, Relaxed);
+            handles = self.ended.wait(handles).unwrap_or_else(PoisonError::into_inner);
+            self.waiting.fetch_sub(1, Relaxed);
+        }
+        handles
     }
 
     /// The piece of an alias is the program's alone again, if it is adopted at an address. `leave`
@@ -88,7 +96,11 @@ struct LeavesExchange<'a, V: Vmm + Clone> {
 
 impl<V: Vmm + Clone> Drop for LeavesExchange<'_, V> {
     fn drop(&mut self) {
-        self.handles.lock().leave_exchange(self.alias);
-        self.handles.ended.notify_all();
+        let mut handles = self.handles.lock();
+        handles.leave_exchange(self.alias);
+        // To wake is a call of the system, for each piece that is unmapped.
+        if self.handles.waiting.load(Relaxed) > 0 {
+            self.handles.ended.notify_all();
+        }
     }
 }
