@@ -80,7 +80,7 @@ def enable(
     overflow_created: Optional[Literal["auto", "torch", "all", "off"]] = None,
     host_limit: Optional[Size] = None,
     peer_limit: Optional[Size] = None,
-    migrate: Optional[Union[bool, Literal["on", "auto", "asked", "off"]]] = None,
+    migrate: Optional[Union[bool, Literal["auto", "on", "asked", "off"]]] = None,
     kept_copies: Optional[Union[bool, Literal["auto", "on", "off"]]] = None,
     pause: Optional[Union[bool, Literal["on", "auto", "paused", "off"]]] = None,
     pause_arena: Optional[str] = None,
@@ -139,13 +139,12 @@ def enable(
         most, whatever all processes pin. Off: what is available.
     peer_limit (a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit; default:
         off): Most memory to take on each other device. As much as `WMSHIM_HEADROOM` says stays free there.
-    migrate (on, auto, asked, off; default: off): On: live allocations may migrate between GPU and host memory;
-        addresses do not change. Migration runs when an allocation fails, before kernel launches, while the host waits
-        for the GPU, and on `wmshim_advise`. Victims follow the previous iteration (overflow.md). Auto, a trial so far:
-        after a shortage blocks that are used often change places with others while the host waits for the GPU, and
-        memory moves at launches where that promises a gain. Asked: it runs only when `wmctl limit` or `wmctl detach`,
-        or the program itself, asks for it (operations.md). In each case calls that submit work cost some nanoseconds
-        more.
+    migrate (auto, on, asked, off; default: auto): Live memory may migrate between GPU and host; addresses do not change
+        (overflow.md). Auto: after a shortage, memory that is used often changes places with other memory while the host
+        waits for the GPU, and memory moves before kernel launches where that was measured to be faster. On: it also
+        moves when an allocation finds no room, and at launches from the first shortage on. Asked: it moves only when
+        `wmctl limit` or `wmctl detach`, or the program itself, asks for it (operations.md). Unless it is off, calls
+        that submit work cost some nanoseconds more.
     kept_copies (auto, on, off; default: auto): With `WMSHIM_MIGRATE`: memory that came back from the host keeps its
         copy there while there is room, and the GPU finds out by fingerprints which of it was written since. Only that
         is copied out again. Auto: while fingerprints take a quarter of the link's time at most (overflow.md).

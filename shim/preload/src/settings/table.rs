@@ -175,17 +175,16 @@ settings! {
         /// there.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
-        /// On: live allocations may migrate between GPU and host memory; addresses do not change.
-        /// Migration runs when an allocation fails, before kernel launches, while the host waits
-        /// for the GPU, and on `wmshim_advise`. Victims follow the previous iteration
-        /// ([overflow.md](overflow.md#what-moves)). Auto, a trial so far: after a shortage
-        /// blocks that are used often change places with others while the host waits for the GPU,
-        /// and memory moves at launches where that promises a gain. Asked: it runs only when
-        /// `wmctl limit` or `wmctl detach`, or the program itself, asks for it
-        /// ([operations.md](operations.md#at-three-in-the-morning)). In each case calls that submit
-        /// work cost some nanoseconds more.
-        "WMSHIM_MIGRATE": "on, auto, asked, off", "off"
-            => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
+        /// Live memory may migrate between GPU and host; addresses do not change
+        /// ([overflow.md](overflow.md#what-moves)). Auto: after a shortage, memory that is used
+        /// often changes places with other memory while the host waits for the GPU, and memory
+        /// moves before kernel launches where that was measured to be faster. On: it also moves
+        /// when an allocation finds no room, and at launches from the first shortage on. Asked: it
+        /// moves only when `wmctl limit` or `wmctl detach`, or the program itself, asks for it
+        /// ([operations.md](operations.md#at-three-in-the-morning)). Unless it is off, calls that
+        /// submit work cost some nanoseconds more.
+        "WMSHIM_MIGRATE": "auto, on, asked, off", "auto"
+            => migrate: Migrate = Migrate::Auto, |text| words(text, migrate);
         /// With `WMSHIM_MIGRATE`: memory that came back from the host keeps its copy there while
         /// there is room, and the GPU finds out by fingerprints which of it was written since. Only
         /// that is copied out again. Auto: while fingerprints take a quarter of the link's time at
