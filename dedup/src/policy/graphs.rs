@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::readers::{FunctionKey, ParameterKey};
 
@@ -15,10 +15,18 @@ pub type GraphWord = (u64, ParameterKey);
 /// Words of all graphs together. Sharing ends when there are more.
 const MOST_WORDS: usize = 1 << 20;
 
+/// See above.
+#[derive(Debug)]
+struct GraphWords {
+    words: BTreeSet<GraphWord>,
+    /// First and last address, not included, of objects that such a word was in.
+    objects: BTreeSet<(u64, u64, ParameterKey)>,
+}
+
 /// The graphs of a process.
 #[derive(Debug)]
 pub struct GraphFacts {
-    words: Mutex<BTreeSet<GraphWord>>,
+    words: Mutex<GraphWords>,
 }
 
 impl Default for GraphFacts {
@@ -30,22 +38,42 @@ impl Default for GraphFacts {
 impl GraphFacts {
     /// Without graphs.
     pub const fn new() -> Self {
-        Self { words: Mutex::new(BTreeSet::new()) }
+        Self { words: Mutex::new(GraphWords { words: BTreeSet::new(), objects: BTreeSet::new() }) }
     }
 
     /// A kernel's argument in a graph, captured or not. Returns `false` if there are too many.
     pub fn add_word(&self, word: GraphWord) -> bool {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.insert(word);
-        words.len() <= MOST_WORDS
+        let mut known = self.lock();
+        known.words.insert(word);
+        known.is_bounded()
     }
 
-    /// Parameters of any graph's kernels that pointed into a range.
+    /// The same, and the addresses that the kernel may reach by it, as its object is now.
+    pub fn add_object(&self, reach: &Range<u64>, parameter: ParameterKey) -> bool {
+        let mut known = self.lock();
+        known.objects.insert((reach.start, reach.end, parameter));
+        known.is_bounded()
+    }
+
+    /// Parameters of any graph's kernels that reach into a range.
     pub fn reaching(&self, range: &Range<u64>) -> BTreeSet<ParameterKey> {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.lock();
         let first = ParameterKey { function: FunctionKey(0), offset: 0 };
-        let from = words.range((range.start, first)..);
-        from.take_while(|(address, _)| *address < range.end).map(|(_, parameter)| *parameter).collect()
+        let from = known.words.range((range.start, first)..);
+        let words = from.take_while(|(address, _)| *address < range.end).map(|(_, parameter)| *parameter);
+        let objects = known.objects.iter().take_while(|(start, ..)| *start < range.end);
+        let objects = objects.filter(|(_, end, _)| range.start < *end).map(|(.., parameter)| *parameter);
+        words.chain(objects).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GraphWords> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GraphWords {
+    fn is_bounded(&self) -> bool {
+        self.words.len() + self.objects.len() <= MOST_WORDS
     }
 }
 
@@ -68,9 +96,21 @@ mod tests {
     }
 
     #[test]
+    fn an_object_is_reached_wherever_a_range_touches_it() {
+        let facts = GraphFacts::new();
+        let [(_, one), (_, other)] = [word(0, 1), word(0, 2)];
+        assert!(facts.add_object(&(4096..12288), one) && facts.add_object(&(8192..9000), other));
+        assert_eq!(facts.reaching(&(4000..4096)), BTreeSet::new());
+        assert_eq!(facts.reaching(&(4000..4097)), [one].into());
+        assert_eq!(facts.reaching(&(8999..20000)), [one, other].into());
+        assert_eq!(facts.reaching(&(12287..12288)), [one].into());
+        assert_eq!(facts.reaching(&(12288..20000)), BTreeSet::new());
+    }
+
+    #[test]
     fn words_without_end_are_refused() {
         let facts = GraphFacts::new();
-        *facts.words.lock().expect("whole") = (0..MOST_WORDS as u64).map(|at| word(at, 1)).collect();
+        facts.words.lock().expect("whole").words = (0..MOST_WORDS as u64).map(|at| word(at, 1)).collect();
         assert!(facts.add_word(word(0, 1)), "a word that is there takes no room");
         assert!(!facts.add_word(word(u64::MAX, 1)));
     }

@@ -5,16 +5,19 @@
 //! beside it, to continue there. So what is proven about the addresses of a reservation holds for
 //! all of it, and a piece that fills a reservation is proven as a block is. A reservation of many
 //! pieces has objects across their borders: PyTorch's expandable segments have weights and
-//! gradients side by side, and an address in one piece says nothing about the others.
+//! gradients side by side, and an address in one piece says nothing about the others, unless the
+//! allocator itself tells of its objects.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct ReservedRange {
     end: u64,
     /// An object may go on in a reservation beside it.
     continues: bool,
+    /// The ends of the objects in it, by their first addresses, if its allocator tells of them.
+    objects: Option<BTreeMap<u64, u64>>,
 }
 
 /// See above. By first address.
@@ -42,13 +45,65 @@ impl Reservations {
                 }
             }
         }
-        self.0.insert(range.start, ReservedRange { end: range.end, continues: is_placed });
+        self.0.insert(range.start, ReservedRange { end: range.end, continues: is_placed, objects: None });
         joined
     }
 
     /// The program has given a range back.
     pub fn freed(&mut self, start: u64) {
         self.0.remove(&start);
+    }
+
+    /// The allocator of the reservation that a range lies in tells of each of its objects, and this
+    /// is one from now on.
+    pub fn object_made(&mut self, object: Range<u64>) {
+        if let Some((_, around)) =
+            self.around_mut(object.start).filter(|(_, around)| object.end <= around.end)
+        {
+            around.objects.get_or_insert_default().insert(object.start, object.end);
+        }
+    }
+
+    /// The object at an address is none any more.
+    pub fn object_freed(&mut self, start: u64) {
+        if let Some((_, around)) = self.around_mut(start) {
+            around.objects.as_mut().and_then(|objects| objects.remove(&start));
+        }
+    }
+
+    /// The addresses that a kernel may reach from one, if the allocator of its reservation tells of
+    /// objects: those of the object that it is in, else those of the reservation.
+    pub fn reach(&self, address: u64) -> Option<Range<u64>> {
+        self.object(address).or_else(|| self.around_object(address))
+    }
+
+    /// The object that an address is in.
+    pub fn object(&self, address: u64) -> Option<Range<u64>> {
+        let (_, around) = self.around(address)?;
+        let (start, end) = around.objects.as_ref()?.range(..=address).next_back()?;
+        (address < *end).then_some(*start..*end)
+    }
+
+    /// The reservation that an address is in, if its allocator tells of objects.
+    pub fn around_object(&self, address: u64) -> Option<Range<u64>> {
+        let (start, around) = self.around(address).filter(|(_, around)| around.objects.is_some())?;
+        Some(start..around.end)
+    }
+
+    /// Does the allocator of the reservation that a range lies in tell of its objects?
+    pub fn has_objects(&self, range: &Range<u64>) -> bool {
+        let found = self.around(range.start);
+        found.is_some_and(|(_, around)| range.end <= around.end && around.objects.is_some())
+    }
+
+    fn around(&self, address: u64) -> Option<(u64, &ReservedRange)> {
+        let found = self.0.range(..=address).next_back().filter(|(_, around)| address < around.end);
+        found.map(|(start, around)| (*start, around))
+    }
+
+    fn around_mut(&mut self, address: u64) -> Option<(u64, &mut ReservedRange)> {
+        let found = self.0.range_mut(..=address).next_back().filter(|(_, around)| address < around.end);
+        found.map(|(start, around)| (*start, around))
     }
 
     /// Is a range all that was reserved, with nothing that continues it?
@@ -81,6 +136,31 @@ mod tests {
         known.freed(8);
         known.reserved(8..12, false);
         assert!(known.is_whole(&(8..12)));
+    }
+
+    #[test]
+    fn an_address_reaches_its_object_and_without_one_all_of_the_reservation() {
+        let mut known = Reservations::new();
+        known.reserved(100..200, false);
+        known.reserved(200..300, false);
+        assert_eq!((known.reach(150), known.has_objects(&(100..200))), (None, false), "nothing is told");
+        known.object_made(110..130);
+        known.object_made(130..190);
+        assert!(known.has_objects(&(100..120)) && !known.has_objects(&(190..210)));
+        for (address, reach) in [(110, 110..130), (129, 110..130), (130, 130..190), (189, 130..190)] {
+            assert_eq!(known.reach(address), Some(reach));
+        }
+        assert_eq!((known.reach(109), known.reach(190)), (Some(100..200), Some(100..200)));
+        assert_eq!((known.reach(99), known.reach(200), known.reach(300)), (None, None, None));
+        known.object_freed(130);
+        assert_eq!(known.reach(150), Some(100..200), "an address that is used after that");
+        known.object_made(130..150);
+        assert_eq!((known.reach(149), known.reach(150)), (Some(130..150), Some(100..200)));
+        known.object_made(290..301);
+        assert_eq!(known.reach(295), None, "that is no object of this reservation");
+        known.freed(100);
+        known.reserved(100..200, false);
+        assert_eq!(known.reach(120), None, "it is another one");
     }
 
     proptest! {

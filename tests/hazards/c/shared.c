@@ -20,6 +20,8 @@
  *   free BLOCK
  *   piece BLOCK SEED MIB     the same in memory of its own: cuMemCreate, cuMemMap; it fills the reserved addresses
  *   segment BLOCK SEED MIB   the same in addresses of twice the size, so that an object could go on behind it
+ *   tensors BLOCK COUNT SEED MIB   so many blocks side by side, as PyTorch makes tensors: in pieces of 4 MiB of one reservation, and told of
+ *   drop BLOCK               tells that such a tensor is freed; its addresses are used as before
  *   elsewhere BLOCK          unmaps that memory, and maps it at other addresses
  *   twice BLOCK SEED         maps that memory a second time, and writes over it from there
  *   rights BLOCK             takes the right to write it away and gives it again
@@ -112,6 +114,9 @@ CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const struct access *acces
 CUresult cuMemGetAccess(unsigned long long *flags, const struct location *location, CUdeviceptr at);
 CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
 CUresult cuMemExportToShareableHandle(void *shareable, unsigned long long handle, int type, unsigned long long flags);
+
+/* By which PyTorch's allocator tells of a block of a tensor; c10::Device in two bytes. */
+void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *block, long bytes, size_t live, size_t held, unsigned short device);
 
 enum { MIB = 1 << 20, CHUNK = 2 * MIB, BLOCKS = 16, MOST = 8 * MIB };
 
@@ -238,6 +243,33 @@ static void load_piece(unsigned number, uint64_t seed, size_t mib, size_t times)
     MUST(cuMemCreate(&block->handle, block->bytes, &property, 0));
     map_piece(block);
     fill_in(number, seed);
+}
+
+enum { PIECE = 4 * MIB, ON_CUDA = 1 };
+
+static void tell(const struct block *block, long bytes)
+{
+    _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE((void *)block->address, bytes, 0, 0, ON_CUDA);
+}
+
+static void load_tensors(unsigned first, unsigned count, uint64_t seed, size_t mib)
+{
+    struct property property = { .type = 1, .handle_types = DESCRIPTOR, .location = DEVICE };
+    size_t all = (count * mib * MIB + PIECE - 1) / PIECE * PIECE;
+    CUdeviceptr segment;
+    MUST(cuMemAddressReserve(&segment, 2 * all, 0, 0, 0));
+    for (size_t at = 0; at < all; at += PIECE) {
+        unsigned long long handle;
+        MUST(cuMemCreate(&handle, PIECE, &property, 0));
+        MUST(cuMemMap(segment + at, PIECE, 0, handle, 0));
+    }
+    grant(segment, all, READ_WRITE);
+    for (unsigned i = 0; i < count; i++) {
+        struct block *block = block_of(first + i);
+        *block = (struct block){ .address = segment + i * mib * MIB, .bytes = mib * MIB, .model = malloc(mib * MIB) };
+        tell(block, (long)block->bytes);
+        fill_in(first + i, seed + i);
+    }
 }
 
 static void move_elsewhere(unsigned number)
@@ -604,7 +636,7 @@ static void obey_cancelled(char *line)
 static void obey(char *line)
 {
     char word[16] = "", way[16] = "";
-    unsigned number = 0;
+    unsigned number = 0, count = 0;
     unsigned long long seed = 0, amount = 0;
     CUipcMemHandle handle;
     if (!strncmp(line, "cancelled ", 10))
@@ -615,6 +647,10 @@ static void obey(char *line)
         load_piece(number, seed, amount, 1);
     else if (sscanf(line, "segment %u %llu %llu", &number, &seed, &amount) == 3)
         load_piece(number, seed, amount, 2);
+    else if (sscanf(line, "tensors %u %u %llu %llu", &number, &count, &seed, &amount) == 4)
+        load_tensors(number, count, seed, amount);
+    else if (sscanf(line, "drop %u", &number) == 1)
+        tell(block_of(number), -(long)block_of(number)->bytes);
     else if (sscanf(line, "elsewhere %u", &number) == 1)
         move_elsewhere(number);
     else if (sscanf(line, "twice %u %llu", &number, &seed) == 2)

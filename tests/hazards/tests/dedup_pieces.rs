@@ -1,7 +1,8 @@
 //! Hazard (data race): memory that a program made itself is shared while the program uses it by its
 //! handle, maps it elsewhere, or may write it from beside; or it loses its bytes on the way back.
 //!
-//! As `dedup.rs`, with memory of `cuMemCreate` of one chunk and of several.
+//! As `dedup.rs`, with memory of `cuMemCreate` of one chunk and of several, and with tensors side by
+//! side in a segment of such pieces.
 
 use hazards::sharers::{CHUNK, MIB, Sharer, Stage, read_until, share};
 
@@ -206,4 +207,62 @@ fn killed_programs_and_brokers_leave_pieces_as_they_are() {
     expect_right(&mut sharers[1..], "private again");
     let [_, second, third] = sharers;
     stage.end([second, third]);
+}
+
+/// Two programs with three tensors of 6 MiB in a segment of five pieces of 4 MiB. The last piece
+/// has bytes that did not come from the host.
+fn two_with_tensors(stage: &Stage) -> [Sharer; 2] {
+    let mut sharers = [stage.start(), stage.start()];
+    sharers.iter_mut().for_each(|sharer| sharer.obey("tensors 0 3 7 6"));
+    share(&mut sharers, 16);
+    expect_right(&mut sharers, "shared");
+    sharers
+}
+
+/// Hazard (process crash): a kernel gets the address of a tensor in one piece, and writes the part
+/// of the tensor that lies in the next one.
+#[test]
+fn a_write_over_a_tensor_makes_all_of_its_pieces_private_and_no_other() {
+    let stage = Stage::new();
+    let mut sharers = two_with_tensors(&stage);
+    sharers[0].obey("write kernel 0 9");
+    expect_right(&mut sharers, "written");
+    assert_eq!(sharers[0].figure("shared_bytes") / MIB, 8, "two pieces are the other tensors' alone");
+    for (way, seed) in WAYS.iter().zip(50..) {
+        sharers[1].obey(&format!("write {way} 2 {seed}"));
+        expect_right(&mut sharers, way);
+    }
+    stage.end(sharers);
+}
+
+#[test]
+fn a_graph_that_writes_a_tensor_has_all_of_its_pieces_private_whenever_it_is_launched() {
+    let stage = Stage::new();
+    // One graph is there before the memory is shared, and one is made while it is.
+    let mut sharers = [stage.start(), stage.start()];
+    sharers.iter_mut().for_each(|sharer| sharer.obey("tensors 0 3 7 6"));
+    sharers[0].obey("node kernel 1 20");
+    sharers[0].obey("launch");
+    share(&mut sharers, 4);
+    sharers[0].obey("launch");
+    expect_right(&mut sharers[1..], "another one's graph");
+    stage.end(sharers);
+    let mut sharers = two_with_tensors(&stage);
+    sharers[0].obey("capture kernel 1 20");
+    sharers[0].obey("launch");
+    expect_right(&mut sharers, "written by a graph");
+    stage.end(sharers);
+}
+
+/// Hazard (process crash): an address that is in no tensor is used, and how far it reaches nothing
+/// tells.
+#[test]
+fn an_address_that_is_in_no_tensor_reaches_all_of_the_segment() {
+    let stage = Stage::new();
+    let mut sharers = two_with_tensors(&stage);
+    sharers[0].obey("drop 1");
+    sharers[0].obey("write kernel 1 9");
+    assert_eq!(sharers[0].figure("shared_bytes"), 0);
+    expect_right(&mut sharers, "written after it was freed");
+    stage.end(sharers);
 }

@@ -11,9 +11,12 @@ use anyhow::{Result, bail};
 
 use crate::{elf, table};
 
+/// By which PyTorch's allocator reports its blocks.
+const OF_TORCH: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+
 /// Exports of the library besides driver functions.
 fn is_ours(name: &str) -> bool {
-    matches!(name, "dlopen" | "dlmopen") || name.starts_with("wmshim_")
+    matches!(name, "dlopen" | "dlmopen") || name == OF_TORCH || name.starts_with("wmshim_")
 }
 
 /// The library as `cargo build` leaves it.

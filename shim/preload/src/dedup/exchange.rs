@@ -22,6 +22,7 @@ use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
 use super::prepared::ChunkToGive;
 use super::sharing::Sharing;
 use super::to_take::MemoryToTake;
+use crate::physical::cache;
 
 /// An exchange of one pass.
 pub(super) struct ChunkExchange<'a> {
@@ -74,7 +75,10 @@ impl<'a> ChunkExchange<'a> {
     /// Equal chunks get the other processes' memory. The broker is asked again some time about
     /// chunks that the GPU did not compare.
     fn replace_found(&mut self, found: Vec<(NamedChunk, MemoryToTake)>, equal: &[bool]) -> u64 {
-        let equal: Vec<Option<bool>> = compared(&found, equal);
+        let mut equal: Vec<Option<bool>> = compared(&found, equal);
+        for (equal, (chunk, _)) in equal.iter_mut().zip(&found) {
+            *equal = equal.filter(|equal| !equal || is_mapped_once(chunk));
+        }
         let is_equal = |at: usize| equal[at];
         let pairs: Vec<(BlockChunk, Handle)> = found
             .iter()
@@ -116,13 +120,14 @@ impl<'a> ChunkExchange<'a> {
         let (mut same, mut prints) = (Vec::new(), prints.iter().copied());
         for (chunk, give) in missing {
             let now: Vec<Fingerprint> = prints.by_ref().take(chunk.block.unit as usize).collect();
-            if Fingerprint::of_chunks(&now) == chunk.name.fingerprint {
+            let is_same = Fingerprint::of_chunks(&now) == chunk.name.fingerprint;
+            if is_same && is_mapped_once(&chunk) {
                 same.push((chunk, give));
                 continue;
             }
             self.sharing.forget_question(&chunk);
             // Chunks that the GPU has not looked at contradict nothing.
-            if now.len() as u64 == chunk.block.unit {
+            if !is_same && now.len() as u64 == chunk.block.unit {
                 self.sharing.contradicted(&chunk);
             }
         }
@@ -174,6 +179,12 @@ fn compared(found: &[(NamedChunk, MemoryToTake)], equal: &[bool]) -> Vec<Option<
         (of_it.len() as u64 == chunk.block.unit).then(|| of_it.into_iter().all(|equal| equal))
     };
     found.iter().map(all).collect()
+}
+
+/// A piece's memory may lie where the program has unmapped it as well, for later pieces. Its place
+/// is the only one from now on. `false`: the driver has refused to unmap it.
+fn is_mapped_once(chunk: &NamedChunk) -> bool {
+    cache().make_alone(&(chunk.address()..chunk.address() + chunk.bytes())).is_ok()
 }
 
 /// There was no time for it now, or it was in use.

@@ -21,6 +21,7 @@
 //! | `fault` | what a fault teaches |
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `pieces` | memory that the program made itself |
+//! | `told_objects` | the objects in it, where its allocator tells of them |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
 //! | `broker_start` | how a broker is started, without a trace in the program |
@@ -55,6 +56,7 @@ mod sharing;
 mod stored_addresses;
 mod taken_back;
 mod to_take;
+mod told_objects;
 mod tracked_blocks;
 mod unshare;
 

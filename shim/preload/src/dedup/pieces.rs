@@ -2,8 +2,9 @@
 //! back to the program.
 //!
 //! A piece is tracked as a block is while the manager has adopted it, if it fills a reservation:
-//! then its addresses are those of one object, and proofs about blocks hold for it. It is one
-//! physical memory, and all of it is shared or nothing. It is private before the program uses the
+//! then its addresses are those of one object, and proofs about blocks hold for it. In a segment
+//! whose allocator tells of its objects any piece is: proofs hold for the objects in it. A piece is
+//! one physical memory, and all of it is shared or nothing. It is private before the program uses the
 //! memory by its handle, unmaps it or changes its rights.
 
 use std::ops::Range;
@@ -26,7 +27,7 @@ impl Sharing {
 
     /// Could the piece in a range be shared?
     pub(crate) fn takes_piece(&self, range: &Range<u64>) -> bool {
-        self.is_on() && is_fit(range.end - range.start) && lock(&self.reservations).is_whole(range)
+        self.is_on() && is_fit(range.end - range.start) && self.objects.holds_whole(range)
     }
 
     /// The program has reserved a range. `is_placed`: it had named a place.
@@ -34,7 +35,7 @@ impl Sharing {
         if !self.is_on() {
             return;
         }
-        let joined = lock(&self.reservations).reserved(range, is_placed);
+        let joined = self.objects.reserved(range, is_placed);
         for piece in joined {
             // Nothing lies in the new range yet, so no kernel reaches the piece from there.
             let _private = self.piece_leaves(piece.start);
@@ -44,7 +45,7 @@ impl Sharing {
     /// The program has given a range back.
     pub(crate) fn unreserved(&self, start: u64) {
         if self.is_on() {
-            lock(&self.reservations).freed(start);
+            self.objects.unreserved(start);
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use wm_abi::CUfunction;
+use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::{BlockFacts, Exclusion, UseTime, WriteAnswer};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
@@ -26,6 +27,10 @@ use crate::registry;
 
 /// Shared blocks that a kernel may write, each once.
 type PossibleWrites = SmallVec<[Arc<TrackedBlock>; 4]>;
+
+/// PyTorch's allocator gives an object up to this many bytes that were not asked for. No kernel uses
+/// them, and they are equal in equal processes.
+const REST: u64 = 1 << 20;
 
 /// The longest wait for the verdict on a kernel before its first launch.
 const VERDICTS: Duration = Duration::from_millis(5);
@@ -58,12 +63,19 @@ impl Sharing {
         if when != Submission::Now {
             return self.written(to, when);
         }
-        let Some(block) = self.tracked_at(to.start) else { return self.written(to, when) };
-        let mut facts = self.overwritten(&block, when);
-        let (start, end) = (to.start - block.range.start, to.end - block.range.start);
-        facts.candidates.loaded(start..end);
-        drop(facts);
-        self.company.add_loaded(end - start);
+        self.company.add_loaded(to.end - to.start);
+        let to = self.objects.with_rest(to, REST);
+        let mut next = to.start;
+        while next < to.end {
+            let Some(block) = self.tracked_at(next) else {
+                next = (next / CHUNK_BYTES + 1) * CHUNK_BYTES;
+                continue;
+            };
+            let (start, end) = (next, to.end.min(block.range.end));
+            let mut facts = self.overwritten(&block, when);
+            facts.candidates.loaded(start - block.range.start..end - block.range.start);
+            next = end;
+        }
         self.wake_in_company();
     }
 
@@ -112,17 +124,22 @@ impl Sharing {
             return;
         }
         let source = self.blocks.find(from).filter(|_| when == Submission::Now);
-        let Some((source, target)) = source.zip(self.tracked_at(to.start)) else {
+        let bytes = to.end - to.start;
+        let is_inside = |block: &TrackedBlock, start: u64| bytes <= block.range.end - start;
+        let both = source.zip(self.tracked_at(to.start));
+        let whole = both.filter(|(source, target)| is_inside(source, from) && is_inside(target, to.start));
+        // A piece may end before the object that is copied.
+        let Some((source, target)) = whole else {
             return self.written(to, when);
         };
         let copied = source.facts().candidates.clone();
         let (at, begin) = (to.start - target.range.start, from - source.range.start);
         let mut facts = self.overwritten(&target, when);
-        facts.candidates.written(at..at + (to.end - to.start));
+        facts.candidates.written(at..at + bytes);
         if Arc::ptr_eq(&source, &target) {
-            facts.candidates.copied_within(begin..begin + (to.end - to.start), at);
+            facts.candidates.copied_within(begin..begin + bytes, at);
         } else {
-            facts.candidates.copied(&copied, begin..begin + (to.end - to.start), at);
+            facts.candidates.copied(&copied, begin..begin + bytes, at);
         }
     }
 
@@ -203,8 +220,10 @@ impl Sharing {
         }
         let function = self.kernels.key(function);
         let parameter = |offset| ParameterKey { function, offset };
-        let words = || launch.words().iter().map(|word| (word.address, parameter(word.offset)));
-        words().all(|word| self.graphs.add_word(word))
+        launch.words().iter().all(|word| match self.objects.reach(word.address) {
+            Some(object) => self.graphs.add_object(&object, parameter(word.offset)),
+            None => self.graphs.add_word((word.address, parameter(word.offset))),
+        })
     }
 
     /// Records in each tracked block which parameter points into it. Adds the shared blocks that
@@ -214,6 +233,10 @@ impl Sharing {
     fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
+            if let Some(object) = self.objects.reach(word.address) {
+                self.add_users_of_object(&object, function, word.offset, writes);
+                continue;
+            }
             let beside = self.blocks.beside(word.address);
             // A new key asks the driver, so it is made outside the index.
             if known.is_none() && (beside.is_some() || self.blocks.find(word.address).is_some()) {
@@ -223,6 +246,20 @@ impl Sharing {
             let key = ParameterKey { function, offset: word.offset };
             self.blocks.with(word.address, |block| self.add_user(block, key, writes));
             beside.iter().for_each(|block| self.add_user(block, key, writes));
+        }
+    }
+
+    /// The same for an object of which the allocator tells: it may lie in several blocks.
+    fn add_users_of_object(
+        &self,
+        object: &Range<u64>,
+        function: CUfunction,
+        offset: u32,
+        writes: &mut PossibleWrites,
+    ) {
+        for block in self.blocks.within(object) {
+            let key = ParameterKey { function: self.kernels.key(function), offset };
+            self.add_user(&block, key, writes);
         }
     }
 
@@ -253,7 +290,7 @@ impl Sharing {
     fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
         let function = self.kernels.key(function);
         let parameters_into = |block: &Arc<TrackedBlock>| -> SmallVec<[ParameterKey; 4]> {
-            let words = launch.words().iter().filter(|word| block.reach().contains(&word.address));
+            let words = launch.words().iter().filter(|word| self.reaches(word.address, block));
             words.map(|word| ParameterKey { function, offset: word.offset }).collect()
         };
         let mut open: Vec<ParameterKey> = writes.iter().flat_map(parameters_into).collect();

@@ -3,7 +3,6 @@
 use std::sync::{Mutex, Once};
 
 use wm_dedup::policy::graphs::GraphFacts;
-use wm_dedup::policy::reservations::Reservations;
 use wm_dedup::policy::schedule::PassTimes;
 use wm_dedup::policy::status::SharingStatus;
 
@@ -15,6 +14,7 @@ use super::mailbox::Mailbox;
 use super::pass_tools::PassTools;
 use super::pending::PendingBlocks;
 use super::prepared::ReadingPlaces;
+use super::told_objects::ToldObjects;
 use super::tracked_blocks::TrackedBlocks;
 use crate::process;
 
@@ -36,8 +36,8 @@ pub(crate) struct Sharing {
     pub(super) tools: Mutex<Option<PassTools>>,
     /// Addresses at which chunks of other processes are read.
     pub(super) places: ReadingPlaces,
-    /// The addresses that the program has reserved.
-    pub(super) reservations: Mutex<Reservations>,
+    /// The addresses that the program has reserved, and the objects in them.
+    pub(super) objects: ToldObjects,
     /// Completed when the background thread was started.
     pub(super) started: Once,
 }
@@ -58,7 +58,7 @@ impl Sharing {
             times: PassTimes::new(),
             tools: Mutex::new(None),
             places: ReadingPlaces::new(),
-            reservations: Mutex::new(Reservations::new()),
+            objects: ToldObjects::new(),
             started: Once::new(),
         }
     }

@@ -47,7 +47,12 @@ impl Sharing {
         let reach = self.blocks.reach();
         let words = bytes.windows(WORD).step_by(ALIGNMENT);
         let words = words.map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
-        words.filter(|word| reach.contains(word)).filter_map(|word| self.blocks.find(word)).collect()
+        let near = words.filter(|word| reach.contains(word) || self.objects.is_near(*word));
+        let reached = |word| match self.objects.reach(word) {
+            Some(object) => self.blocks.within(&object),
+            None => self.blocks.find(word).into_iter().collect(),
+        };
+        near.flat_map(reached).collect()
     }
 
     fn keep_private(&self, block: &Arc<TrackedBlock>) {

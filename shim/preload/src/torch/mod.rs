@@ -8,6 +8,7 @@
 
 mod started;
 mod tensor_users;
+mod told;
 
 use std::ffi::OsString;
 use std::sync::OnceLock;

@@ -31,13 +31,6 @@ pub(super) fn adopt_in(address: u64, bytes: u64) {
         let charge = book.charge_at(piece.at).filter(|charge| takes(&(piece.at..piece.at + charge.bytes())));
         charge.is_some_and(|charge| charge.manager().adopt(charge, piece.at, Handle(piece.handle)))
     });
-    // Sharing gives pieces other memory without a move.
-    if PROCESS.sharing.is_on() && cache().make_alone(&(address..address + bytes)).is_err() {
-        adopted.iter().for_each(|piece| {
-            let _is_own = disown(piece.alias);
-        });
-        return;
-    }
     for piece in adopted {
         // Another thread may have unmapped it.
         let manager = book().charge_at(piece.at).map(|charge| charge.manager());
