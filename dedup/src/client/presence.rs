@@ -16,6 +16,9 @@ use wm_sockets::descriptor::Descriptor;
 /// File name in the folder of sockets. It stays there.
 const FILE: &str = "dedup.present";
 
+/// How often a process tries to get its lock back from others that ask.
+const TRIES: usize = 1000;
+
 /// This process, as long as it is one that could share.
 #[derive(Debug)]
 pub struct Presence(Descriptor);
@@ -40,7 +43,14 @@ impl Presence {
         // A program that closes all descriptors has closed this one, and shares nothing.
         let Ok(file) = self.0.get() else { return true };
         let alone = rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok();
-        let _held = rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared);
+        // A question that fails has lost the shared lock. Another process may ask just now, for a
+        // microsecond.
+        for _ in 0..TRIES {
+            match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
+                Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+                _ => break,
+            }
+        }
         alone
     }
 }

@@ -14,7 +14,7 @@ use crate::kernel::KernelCode;
 use crate::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 use graph::FlowGraph;
 use machine::FixedPoint;
-use step::MemoryAccess;
+use step::{DESCRIPTOR, MemoryAccess};
 use value::{GLOBAL, Id, PLACES, RegisterValue, Values};
 
 /// The architectures with the encodings that are known.
@@ -51,6 +51,11 @@ impl FoundAccesses {
             MemoryAccess::Read(address) => (Some(address), None),
             MemoryAccess::Write(address, data) => (None, Some((address, data))),
             MemoryAccess::Change(address, data) => (Some(address), Some((address, data))),
+            MemoryAccess::WriteTensor(first, data) => {
+                let words = (0..DESCRIPTOR / 8).map(|word| u32::from(first) + word).collect();
+                self.effects.stores.push(AddressSource { words, ..AddressSource::default() });
+                return self.add_data(values, offset, data);
+            }
             MemoryAccess::Unknown => return Err(Why::Address { offset }),
         };
         if let Some(address) = read
@@ -62,12 +67,17 @@ impl FoundAccesses {
             if self.stores.insert(address) {
                 self.effects.stores.extend(sources(values.get(address), offset)?);
             }
-            let data = values.get(data);
-            if data.unknown {
-                return Err(Why::Address { offset });
-            }
-            self.effects.escapes.extend_from(&words(&data.words));
+            self.add_data(values, offset, data)?;
         }
+        Ok(())
+    }
+
+    fn add_data(&mut self, values: &Values, offset: usize, data: Id) -> Result<(), Why> {
+        let data = values.get(data);
+        if data.unknown {
+            return Err(Why::Address { offset });
+        }
+        self.effects.escapes.extend_from(&words(&data.words));
         Ok(())
     }
 

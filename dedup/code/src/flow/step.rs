@@ -9,6 +9,17 @@ use crate::sass::{Action, MachineInstruction, Operand, Registers, Space};
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
 
+/// On sm_90 the driver tells the place of the parameters' memory among generic addresses at this
+/// byte of the constants. The parameters begin so many bytes behind it.
+const PARAMETERS_PLACE: u32 = 0x198;
+const PARAMETERS_BEHIND: u32 = 0x30;
+
+/// Bytes of a tensor's descriptor.
+pub(super) const DESCRIPTOR: u32 = 128;
+
+/// The first byte of the parameters among the constants, for sm_90.
+const SM_90: u32 = 0x210;
+
 /// The upper half of an address, if it is written into the code, is one of these.
 const LITERALS: std::ops::RangeInclusive<u32> = 1..=0x1_ffff;
 
@@ -41,6 +52,9 @@ pub(super) enum MemoryAccess {
     Write(Id, Id),
     /// It reads, then writes.
     Change(Id, Id),
+    /// It writes this value by the descriptor of a tensor, which is in the parameters from this
+    /// word on.
+    WriteTensor(u16, Id),
     /// Its effect is not known.
     Unknown,
 }
@@ -50,7 +64,7 @@ impl World {
         let begin = if kernel.sm >= 100 {
             0x380
         } else if kernel.sm >= 90 {
-            0x210
+            SM_90
         } else {
             0x160
         };
@@ -117,7 +131,7 @@ impl World {
                 self.shared = self.values.join(self.shared, MEMORY);
                 Some(MemoryAccess::Read(self.address(one, state)))
             }
-            Action::TensorStore => Some(MemoryAccess::Unknown),
+            Action::TensorStore => Some(self.store_tensor(one, state)),
             _ => {
                 let words = std::array::from_fn(|word| self.result(one, word, state, moved));
                 self.put(one, state, words)
@@ -141,6 +155,9 @@ impl World {
                 chosen.unwrap_or(NUMBER)
             }
             Action::Sum => {
+                if let Some(place) = self.moved_place([a, b, c], word, state) {
+                    return place;
+                }
                 let terms = [a, b, c].map(|source| self.term(&source, word, state, moved));
                 self.total(terms)
             }
@@ -160,10 +177,47 @@ impl World {
                 self.total([shifted[0], shifted[1], term])
             }
             Action::Bits if is_small(one) => NUMBER,
+            // A constant of the code may be made so.
+            Action::Float => {
+                let is_literal = |source: &Operand| {
+                    let value = self.word(source, 0, state, moved);
+                    self.values.get(value).literal
+                };
+                if [a, b, c].iter().any(is_literal) { LITERAL } else { NUMBER }
+            }
             _ => {
                 let parts = [a, b, c].map(|source| self.factor(&source, state, moved));
                 self.total(parts)
             }
+        }
+    }
+
+    /// The sum of a place of the parameters' memory and of a number that stands in the code.
+    fn moved_place(&mut self, terms: [Operand; 3], word: usize, state: &MachineState) -> Option<Id> {
+        let (mut place, mut number) = (None, 0_u32);
+        for term in terms.iter().filter(|term| **term != Operand::None && !is_zero(term)) {
+            match *term {
+                Operand::Immediate(more) => number = number.wrapping_add(more),
+                Operand::Registers(registers, false) if place.is_none() && word == 0 => {
+                    place = self.values.get(self.register(registers, 0, state)).behind;
+                    place?;
+                }
+                _ => return None,
+            }
+        }
+        place.map(|behind| self.values.parameters_memory(behind.wrapping_add(number)))
+    }
+
+    /// Bytes of the block's memory go to a tensor. The descriptor in the parameters has its address.
+    fn store_tensor(&mut self, one: &MachineInstruction, state: &MachineState) -> MemoryAccess {
+        let behind = self.values.get(self.register(one.address[0], 0, state)).behind;
+        let at = behind.and_then(|behind| behind.checked_sub(PARAMETERS_BEHIND));
+        let inside = at.filter(|at| at + DESCRIPTOR <= self.parameters.bytes && at % 8 == 0);
+        match inside {
+            Some(at) if !self.values.get(self.shared).window => {
+                MemoryAccess::WriteTensor((at / 8) as u16, self.shared)
+            }
+            _ => MemoryAccess::Unknown,
         }
     }
 
@@ -246,6 +300,7 @@ impl World {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
             0 if indexed => self.any,
+            0 if (begin, offset) == (SM_90, PARAMETERS_PLACE) => self.values.parameters_memory(0),
             0 if offset < begin => {
                 if is_size(begin, offset) {
                     NUMBER

@@ -38,6 +38,9 @@ pub(super) struct RegisterValue {
     /// The place of the block's, the thread's or the parameters' memory among generic addresses may
     /// take part.
     pub(super) window: bool,
+    /// It is the lower half of such a place of the parameters' memory: so many bytes behind the
+    /// place that the driver tells.
+    pub(super) behind: Option<u32>,
     /// The bits may come from anywhere.
     pub(super) unknown: bool,
 }
@@ -112,6 +115,12 @@ impl Values {
         self.id(RegisterValue::summand(word))
     }
 
+    /// The lower half of a place of the parameters' memory, among generic addresses.
+    pub(super) fn parameters_memory(&mut self, behind: u32) -> Id {
+        let least = vec![(Set::new(), false)];
+        self.id(RegisterValue { window: true, behind: Some(behind), least, ..RegisterValue::default() })
+    }
+
     /// The value of one of these words, it is not known which.
     pub(super) fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
         let least = vec![(Set::new(), false)];
@@ -184,7 +193,8 @@ impl RegisterValue {
 
     fn join(&self, other: &RegisterValue) -> RegisterValue {
         let least = self.least.iter().chain(&other.least).cloned().collect();
-        self.both(other, least)
+        let behind = self.behind.filter(|_| self.behind == other.behind);
+        RegisterValue { behind, ..self.both(other, least) }
     }
 
     fn add(&self, other: &RegisterValue) -> RegisterValue {
@@ -207,6 +217,7 @@ impl RegisterValue {
             least,
             literal: self.literal,
             window: self.window,
+            behind: None,
             unknown,
         }
     }
@@ -218,6 +229,7 @@ impl RegisterValue {
             least: fewest(least),
             literal: self.literal | other.literal,
             window: self.window | other.window,
+            behind: None,
             unknown: self.unknown | other.unknown,
         }
     }

@@ -45,6 +45,9 @@ pub enum Action {
     Choice,
     /// The result is a function of the sources.
     Mix,
+    /// The result is a function of the sources in floating point, or made from such a number. No
+    /// compiler carries an address through one, so it is none, and no part of one.
+    Float,
     /// The result is no address, and no part of one.
     Number,
     /// No register is written but predicates.

@@ -14,7 +14,7 @@ use wm_abi::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CUdevice,
 };
 use wm_code::results::{Results, Subject};
-use wm_code::verdict::CodeVerdict;
+use wm_code::verdict::{CodeVerdict, Effects, Why};
 use wm_dedup::cache::ResultsCache;
 use wm_dedup::readers::ParameterKey;
 use wm_driver::Api;
@@ -67,9 +67,16 @@ impl KernelProofs {
         }
         for parameter in asked {
             let code = kernels.code(parameter.function).filter(|_| self.is_possible);
-            let reads = |sm: &Option<u32>| Some(self.only_reads(code.as_deref()?, parameter.offset, (*sm)?));
-            let only_reads = self.architectures.iter().all(|sm| reads(sm) == Some(true));
-            kernels.readers().prove(parameter, only_reads);
+            let doubt = |sm: &Option<u32>| match (code.as_deref(), sm) {
+                (Some(code), Some(sm)) => self.doubt(code, parameter.offset, *sm),
+                _ => Some(Doubt::NoCode),
+            };
+            let doubt = self.architectures.iter().find_map(doubt);
+            if let Some(doubt) = &doubt {
+                let name = code.as_ref().map_or("?", |code| &code.name);
+                log::debug!("{name} may write through its parameter at {}: {doubt}", parameter.offset);
+            }
+            kernels.readers().prove(parameter, doubt.is_none() && !self.architectures.is_empty());
         }
         kernels.have_judged();
     }
@@ -93,11 +100,14 @@ impl KernelProofs {
         launches::CODE.images.drop_image(image);
     }
 
-    /// Without its code a kernel may write.
-    fn only_reads(&self, code: &FunctionCode, offset: u32, sm: u32) -> bool {
+    /// Why a kernel may write through the parameter at an offset. `None`: it only reads.
+    fn doubt(&self, code: &FunctionCode, offset: u32, sm: u32) -> Option<Doubt> {
         let results = self.images.get(&Subject { image: code.image, sm });
-        let verdict = results.and_then(|results| results.verdict(&code.name));
-        verdict.is_some_and(|verdict| is_only_read(verdict, offset))
+        match results.and_then(|results| results.verdict(&code.name)) {
+            None => Some(Doubt::NoCode),
+            Some(CodeVerdict::Undecided(why)) => Some(Doubt::Undecided(*why)),
+            Some(CodeVerdict::Decided(effects)) => doubt_of(effects, offset),
+        }
     }
 
     /// Judges the kernels of these parameters that have no verdict, image by image.
@@ -144,16 +154,30 @@ impl KernelProofs {
     }
 }
 
-/// Is the address at an offset of the parameters neither stored through nor stored?
-fn is_only_read(verdict: &CodeVerdict, offset: u32) -> bool {
-    let CodeVerdict::Decided(effects) = verdict else { return false };
+/// Why a kernel counts as one that writes through a parameter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Doubt {
+    #[error("its code is not known")]
+    NoCode,
+    #[error("{}", .0.reason())]
+    Undecided(Why),
+    #[error("its code stores through it")]
+    Stores,
+    #[error("its code stores the address")]
+    Escapes,
+}
+
+/// Is the address at an offset of the parameters stored through, or stored?
+fn doubt_of(effects: &Effects, offset: u32) -> Option<Doubt> {
     // An address without its alignment has a part in two words.
-    let mut words = [offset / 8, offset.div_ceil(8)].into_iter();
-    words.all(|word| {
-        let mut stores = effects.stores.iter();
-        !stores.any(|store| store.words.contains(word) || store.offsets.contains(word))
-            && !effects.escapes.contains(word)
-    })
+    let words = [offset / 8, offset.div_ceil(8)];
+    let any = |is: &dyn Fn(u32) -> bool| words.into_iter().any(is);
+    let stores =
+        |word| effects.stores.iter().any(|store| store.words.contains(word) || store.offsets.contains(word));
+    if any(&stores) {
+        return Some(Doubt::Stores);
+    }
+    any(&|word| effects.escapes.contains(word)).then_some(Doubt::Escapes)
 }
 
 /// Of a device: ten times the major part of its compute capability, and the minor part.
@@ -166,7 +190,7 @@ fn architecture(device: CUdevice) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     //! Hazard (wrong result): a parameter that is stored through counts as only read.
-    use wm_code::verdict::{AddressSource, Effects, Why};
+    use wm_code::verdict::AddressSource;
 
     use super::*;
 
@@ -175,9 +199,8 @@ mod tests {
         let store = AddressSource { words: [1].into_iter().collect(), ..AddressSource::default() };
         let effects =
             Effects { stores: vec![store], escapes: [4].into_iter().collect(), ..Effects::default() };
-        let verdict = CodeVerdict::Decided(effects);
-        let read: Vec<u32> = (0..48).step_by(4).filter(|at| is_only_read(&verdict, *at)).collect();
+        let read: Vec<u32> = (0..48).step_by(4).filter(|at| doubt_of(&effects, *at).is_none()).collect();
         assert_eq!(read, [0, 16, 20, 24, 40, 44], "12, 28 and 36 reach into the next word");
-        assert!(!is_only_read(&CodeVerdict::Undecided(Why::Image), 0));
+        assert_eq!([8, 32].map(|at| doubt_of(&effects, at)), [Some(Doubt::Stores), Some(Doubt::Escapes)]);
     }
 }
