@@ -71,12 +71,6 @@ impl Reservations {
         }
     }
 
-    /// The addresses that a kernel may reach from one, if the allocator of its reservation tells of
-    /// objects: those of the object that it is in, else those of the reservation.
-    pub fn reach(&self, address: u64) -> Option<Range<u64>> {
-        self.object(address).or_else(|| self.around_object(address))
-    }
-
     /// The object that an address is in.
     pub fn object(&self, address: u64) -> Option<Range<u64>> {
         let (_, around) = self.around(address)?;
@@ -139,28 +133,31 @@ mod tests {
     }
 
     #[test]
-    fn an_address_reaches_its_object_and_without_one_all_of_the_reservation() {
+    fn an_address_is_in_its_object_or_in_none() {
         let mut known = Reservations::new();
         known.reserved(100..200, false);
         known.reserved(200..300, false);
-        assert_eq!((known.reach(150), known.has_objects(&(100..200))), (None, false), "nothing is told");
+        assert_eq!((known.object(150), known.around_object(150)), (None, None), "nothing is told");
         known.object_made(110..130);
         known.object_made(130..190);
         assert!(known.has_objects(&(100..120)) && !known.has_objects(&(190..210)));
-        for (address, reach) in [(110, 110..130), (129, 110..130), (130, 130..190), (189, 130..190)] {
-            assert_eq!(known.reach(address), Some(reach));
+        for (address, object) in [(110, 110..130), (129, 110..130), (130, 130..190), (189, 130..190)] {
+            assert_eq!(known.object(address), Some(object));
         }
-        assert_eq!((known.reach(109), known.reach(190)), (Some(100..200), Some(100..200)));
-        assert_eq!((known.reach(99), known.reach(200), known.reach(300)), (None, None, None));
+        assert_eq!(
+            [99, 109, 190, 200, 300].map(|address| known.object(address)),
+            [None, None, None, None, None]
+        );
+        assert_eq!((known.around_object(109), known.around_object(200)), (Some(100..200), None));
         known.object_freed(130);
-        assert_eq!(known.reach(150), Some(100..200), "an address that is used after that");
+        assert_eq!((known.object(150), known.around_object(150)), (None, Some(100..200)));
         known.object_made(130..150);
-        assert_eq!((known.reach(149), known.reach(150)), (Some(130..150), Some(100..200)));
+        assert_eq!((known.object(149), known.object(150)), (Some(130..150), None));
         known.object_made(290..301);
-        assert_eq!(known.reach(295), None, "that is no object of this reservation");
+        assert_eq!(known.object(295), None, "that is no object of this reservation");
         known.freed(100);
         known.reserved(100..200, false);
-        assert_eq!(known.reach(120), None, "it is another one");
+        assert_eq!(known.object(120), None, "it is another one");
     }
 
     proptest! {

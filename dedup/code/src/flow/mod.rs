@@ -117,3 +117,6 @@ fn sources(value: &RegisterValue, offset: usize) -> Result<Vec<AddressSource>, W
 fn words(set: &[u16]) -> WordSet {
     set.iter().filter(|word| **word < PLACES).map(|word| u32::from(*word)).collect()
 }
+
+#[cfg(test)]
+mod tests;

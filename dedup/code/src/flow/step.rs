@@ -9,10 +9,9 @@ use crate::sass::{Action, MachineInstruction, Operand, Registers, Space};
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
 
-/// On sm_90 the driver tells the place of the parameters' memory among generic addresses at this
-/// byte of the constants. The parameters begin so many bytes behind it.
-const PARAMETERS_PLACE: u32 = 0x198;
-const PARAMETERS_BEHIND: u32 = 0x30;
+/// On sm_90 the driver tells where constants lie among generic addresses, at these bytes of them:
+/// the first of each is that byte, the second the one whose address it tells.
+const CONSTANTS_PLACES: [(u32, u32); 2] = [(0xc0, 0), (0x198, 0x1e0)];
 
 /// Bytes of a tensor's descriptor.
 pub(super) const DESCRIPTOR: u32 = 128;
@@ -146,6 +145,7 @@ impl World {
         }
         let [a, b, c] = one.sources;
         match one.action {
+            Action::Constant if is_byte_of_table(one) => NUMBER,
             Action::Choice | Action::Constant => {
                 let mut chosen = None;
                 for source in one.sources.iter().filter(|source| **source != Operand::None) {
@@ -192,28 +192,27 @@ impl World {
         }
     }
 
-    /// The sum of a place of the parameters' memory and of a number that stands in the code.
+    /// The sum of the place of a constant and of a number that stands in the code.
     fn moved_place(&mut self, terms: [Operand; 3], word: usize, state: &MachineState) -> Option<Id> {
         let (mut place, mut number) = (None, 0_u32);
         for term in terms.iter().filter(|term| **term != Operand::None && !is_zero(term)) {
             match *term {
                 Operand::Immediate(more) => number = number.wrapping_add(more),
                 Operand::Registers(registers, false) if place.is_none() && word == 0 => {
-                    place = self.values.get(self.register(registers, 0, state)).behind;
+                    place = self.values.get(self.register(registers, 0, state)).constant;
                     place?;
                 }
                 _ => return None,
             }
         }
-        place.map(|behind| self.values.parameters_memory(behind.wrapping_add(number)))
+        place.map(|constant| self.values.constants_memory(constant.wrapping_add(number)))
     }
 
     /// Bytes of the block's memory go to a tensor. The descriptor in the parameters has its address.
     fn store_tensor(&mut self, one: &MachineInstruction, state: &MachineState) -> MemoryAccess {
-        let behind = self.values.get(self.register(one.address[0], 0, state)).behind;
-        let at = behind.and_then(|behind| behind.checked_sub(PARAMETERS_BEHIND));
-        let inside = at.filter(|at| at + DESCRIPTOR <= self.parameters.bytes && at % 8 == 0);
-        match inside {
+        let constant = self.values.get(self.register(one.address[0], 0, state)).constant;
+        let at = constant.and_then(|constant| constant.checked_sub(self.parameters.begin));
+        match at.filter(|at| *at < self.parameters.bytes.min(PARAMETERS) && at % 8 == 0) {
             Some(at) if !self.values.get(self.shared).window => {
                 MemoryAccess::WriteTensor((at / 8) as u16, self.shared)
             }
@@ -300,12 +299,12 @@ impl World {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
             0 if indexed => self.any,
-            0 if (begin, offset) == (SM_90, PARAMETERS_PLACE) => self.values.parameters_memory(0),
             0 if offset < begin => {
-                if is_size(begin, offset) {
-                    NUMBER
-                } else {
-                    WINDOW
+                let mut places = CONSTANTS_PLACES.iter().filter(|(at, _)| (begin, offset) == (SM_90, *at));
+                match places.next() {
+                    Some((_, first)) => self.values.constants_memory(*first),
+                    None if is_size(begin, offset) => NUMBER,
+                    None => WINDOW,
                 }
             }
             0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
@@ -474,6 +473,12 @@ pub(super) fn is_zero(source: &Operand) -> bool {
 fn is_small(one: &MachineInstruction) -> bool {
     let and = one.fields.bits(72, 8) == 0xc0;
     and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
+}
+
+/// One byte at a computed place among the constants. As with a small mask, it is no base.
+fn is_byte_of_table(one: &MachineInstruction) -> bool {
+    let is_indexed = matches!(one.sources[0], Operand::Constant { index, .. } if index.count > 0);
+    is_indexed && one.fields.bits(73, 3) == 0
 }
 
 /// A special register with the place of the block's or the thread's memory.

@@ -38,9 +38,8 @@ pub(super) struct RegisterValue {
     /// The place of the block's, the thread's or the parameters' memory among generic addresses may
     /// take part.
     pub(super) window: bool,
-    /// It is the lower half of such a place of the parameters' memory: so many bytes behind the
-    /// place that the driver tells.
-    pub(super) behind: Option<u32>,
+    /// It is the lower half of the address of this byte of the constants.
+    pub(super) constant: Option<u32>,
     /// The bits may come from anywhere.
     pub(super) unknown: bool,
 }
@@ -115,10 +114,10 @@ impl Values {
         self.id(RegisterValue::summand(word))
     }
 
-    /// The lower half of a place of the parameters' memory, among generic addresses.
-    pub(super) fn parameters_memory(&mut self, behind: u32) -> Id {
+    /// The lower half of the address of a byte of the constants.
+    pub(super) fn constants_memory(&mut self, constant: u32) -> Id {
         let least = vec![(Set::new(), false)];
-        self.id(RegisterValue { window: true, behind: Some(behind), least, ..RegisterValue::default() })
+        self.id(RegisterValue { window: true, constant: Some(constant), least, ..RegisterValue::default() })
     }
 
     /// The value of one of these words, it is not known which.
@@ -193,8 +192,8 @@ impl RegisterValue {
 
     fn join(&self, other: &RegisterValue) -> RegisterValue {
         let least = self.least.iter().chain(&other.least).cloned().collect();
-        let behind = self.behind.filter(|_| self.behind == other.behind);
-        RegisterValue { behind, ..self.both(other, least) }
+        let constant = self.constant.filter(|_| self.constant == other.constant);
+        RegisterValue { constant, ..self.both(other, least) }
     }
 
     fn add(&self, other: &RegisterValue) -> RegisterValue {
@@ -217,7 +216,7 @@ impl RegisterValue {
             least,
             literal: self.literal,
             window: self.window,
-            behind: None,
+            constant: None,
             unknown,
         }
     }
@@ -229,7 +228,7 @@ impl RegisterValue {
             least: fewest(least),
             literal: self.literal | other.literal,
             window: self.window | other.window,
-            behind: None,
+            constant: None,
             unknown: self.unknown | other.unknown,
         }
     }

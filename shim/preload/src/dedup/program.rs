@@ -220,7 +220,7 @@ impl Sharing {
         }
         let function = self.kernels.key(function);
         let parameter = |offset| ParameterKey { function, offset };
-        launch.words().iter().all(|word| match self.objects.reach(word.address) {
+        launch.words().iter().all(|word| match self.reach(word.address) {
             Some(object) => self.graphs.add_object(&object, parameter(word.offset)),
             None => self.graphs.add_word((word.address, parameter(word.offset))),
         })
@@ -233,7 +233,7 @@ impl Sharing {
     fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
-            if let Some(object) = self.objects.reach(word.address) {
+            if let Some(object) = self.reach(word.address) {
                 self.add_users_of_object(&object, function, word.offset, writes);
                 continue;
             }

@@ -48,7 +48,7 @@ impl Sharing {
         let words = bytes.windows(WORD).step_by(ALIGNMENT);
         let words = words.map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
         let near = words.filter(|word| reach.contains(word) || self.objects.is_near(*word));
-        let reached = |word| match self.objects.reach(word) {
+        let reached = |word| match self.reach(word) {
             Some(object) => self.blocks.within(&object),
             None => self.blocks.find(word).into_iter().collect(),
         };

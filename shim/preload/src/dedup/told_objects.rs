@@ -55,15 +55,20 @@ impl ToldObjects {
         self.write().object_freed(start);
     }
 
-    /// The addresses that a kernel may reach from one, where the allocator tells of objects.
+    /// The object at an address.
     #[inline]
-    pub(super) fn reach(&self, address: u64) -> Option<Range<u64>> {
-        if self.is_near(address) { self.read().reach(address) } else { None }
+    fn object(&self, address: u64) -> Option<Range<u64>> {
+        if self.is_near(address) { self.read().object(address) } else { None }
+    }
+
+    /// The segment that an address is in.
+    fn around(&self, address: u64) -> Option<Range<u64>> {
+        self.read().around_object(address)
     }
 
     /// A range that ends at most `most` bytes before its object does, up to that end.
     pub(super) fn with_rest(&self, range: Range<u64>, most: u64) -> Range<u64> {
-        let object = self.is_near(range.start).then(|| self.read().object(range.start)).flatten();
+        let object = self.object(range.start);
         let end = object
             .map(|object| object.end)
             .filter(|end| (range.end..=range.end.saturating_add(most)).contains(end));
@@ -100,9 +105,20 @@ impl Sharing {
         }
     }
 
+    /// The addresses that a kernel may reach from one, where the allocator tells of objects: those
+    /// of the object that it is in. What is freed may be used still: an address in a tracked piece,
+    /// but in no object, stands for the whole segment. `None`: it is in neither. Numbers that look
+    /// like addresses of a segment, which is larger than the device, mostly are.
+    #[inline]
+    pub(super) fn reach(&self, address: u64) -> Option<Range<u64>> {
+        let object = self.objects.object(address);
+        let is_tracked = || self.objects.is_near(address) && self.blocks.find(address).is_some();
+        object.or_else(|| is_tracked().then(|| self.objects.around(address)).flatten())
+    }
+
     /// May a kernel reach a block from an address?
     pub(super) fn reaches(&self, address: u64, block: &TrackedBlock) -> bool {
-        match self.objects.reach(address) {
+        match self.reach(address) {
             Some(object) => object.start < block.range.end && block.range.start < object.end,
             None => block.reach().contains(&address),
         }
