@@ -16,9 +16,12 @@ fn table() -> BTreeSet<String> {
     rows.map(|row| row.split('\t').next().expect("a name").to_owned()).collect()
 }
 
+/// By which PyTorch's allocator reports its blocks (`hooks/torch_blocks.rs`).
+const OF_TORCH: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+
 /// The library's other exports: the two loader functions that it must see, and its own interface.
 fn is_ours(name: &str) -> bool {
-    matches!(name, "dlopen" | "dlmopen") || name.starts_with("wmshim_")
+    matches!(name, "dlopen" | "dlmopen" | OF_TORCH) || name.starts_with("wmshim_")
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Hazard (data race): memory that a program made itself is shared while the program uses it by its
 //! handle, maps it elsewhere, or may write it from beside; or it loses its bytes on the way back.
 //!
-//! As `dedup.rs`, with memory of `cuMemCreate` of one chunk and of several, and with tensors side by
-//! side in a segment of such pieces.
+//! As `dedup.rs`, with memory of `cuMemCreate` of one chunk and of several, and with tensors side
+//! by side in a segment of such pieces.
 
 use hazards::sharers::{CHUNK, MIB, Sharer, Stage, read_until, share};
 

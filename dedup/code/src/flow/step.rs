@@ -208,7 +208,8 @@ impl World {
         place.map(|constant| self.values.constants_memory(constant.wrapping_add(number)))
     }
 
-    /// Bytes of the block's memory go to a tensor. The descriptor in the parameters has its address.
+    /// Bytes of the block's memory go to a tensor. The descriptor in the parameters has its
+    /// address.
     fn store_tensor(&mut self, one: &MachineInstruction, state: &MachineState) -> MemoryAccess {
         let constant = self.values.get(self.register(one.address[0], 0, state)).constant;
         let at = constant.and_then(|constant| constant.checked_sub(self.parameters.begin));

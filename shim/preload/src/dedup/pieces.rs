@@ -4,8 +4,8 @@
 //! A piece is tracked as a block is while the manager has adopted it, if it fills a reservation:
 //! then its addresses are those of one object, and proofs about blocks hold for it. In a segment
 //! whose allocator tells of its objects any piece is: proofs hold for the objects in it. A piece is
-//! one physical memory, and all of it is shared or nothing. It is private before the program uses the
-//! memory by its handle, unmaps it or changes its rights.
+//! one physical memory, and all of it is shared or nothing. It is private before the program uses
+//! the memory by its handle, unmaps it or changes its rights.
 
 use std::ops::Range;
 
@@ -16,6 +16,7 @@ use wm_memory::Manager;
 
 use super::kernels::MOST;
 use super::sharing::Sharing;
+use super::tracked_blocks::TrackedBlock;
 use crate::registry;
 
 impl Sharing {
@@ -78,6 +79,39 @@ impl Sharing {
             self.mailbox.release(block.facts().freed());
         }
         true
+    }
+
+    /// An allocator that tells of all objects in its segments has made one.
+    pub(crate) fn object_made(&self, object: Range<u64>) {
+        if self.is_on() {
+            self.objects.made(object);
+        }
+    }
+
+    /// The object that begins at an address is freed.
+    pub(crate) fn object_freed(&self, start: u64) {
+        if self.is_on() {
+            self.objects.freed(start);
+        }
+    }
+
+    /// The addresses that a kernel may reach from one, where the allocator tells of objects: those
+    /// of the object that it is in. What is freed may be used still: an address in a tracked piece,
+    /// but in no object, stands for the whole segment. `None`: it is in neither. Numbers that look
+    /// like addresses of a segment, which is larger than the device, mostly are.
+    #[inline]
+    pub(super) fn reach(&self, address: u64) -> Option<Range<u64>> {
+        let object = self.objects.object(address);
+        let is_tracked = || self.objects.is_near(address) && self.blocks.find(address).is_some();
+        object.or_else(|| is_tracked().then(|| self.objects.around(address)).flatten())
+    }
+
+    /// May a kernel reach a block from an address?
+    pub(super) fn reaches(&self, address: u64, block: &TrackedBlock) -> bool {
+        match self.reach(address) {
+            Some(object) => object.start < block.range.end && block.range.start < object.end,
+            None => block.reach().contains(&address),
+        }
     }
 }
 

@@ -28,8 +28,8 @@ use crate::registry;
 /// Shared blocks that a kernel may write, each once.
 type PossibleWrites = SmallVec<[Arc<TrackedBlock>; 4]>;
 
-/// PyTorch's allocator gives an object up to this many bytes that were not asked for. No kernel uses
-/// them, and they are equal in equal processes.
+/// PyTorch's allocator gives an object up to this many bytes that were not asked for. No kernel
+/// uses them, and they are equal in equal processes.
 const REST: u64 = 1 << 20;
 
 /// The longest wait for the verdict on a kernel before its first launch.

@@ -11,9 +11,6 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use wm_dedup::policy::reservations::Reservations;
 
-use super::sharing::Sharing;
-use super::tracked_blocks::TrackedBlock;
-
 /// See above.
 pub(super) struct ToldObjects {
     reservations: RwLock<Reservations>,
@@ -42,7 +39,7 @@ impl ToldObjects {
         known.is_whole(range) || known.has_objects(range)
     }
 
-    fn made(&self, object: Range<u64>) {
+    pub(super) fn made(&self, object: Range<u64>) {
         let mut known = self.write();
         known.object_made(object.clone());
         // All of the reservation may be meant by an address in it.
@@ -51,18 +48,18 @@ impl ToldObjects {
         self.within[1].fetch_max(around.end, Relaxed);
     }
 
-    fn freed(&self, start: u64) {
+    pub(super) fn freed(&self, start: u64) {
         self.write().object_freed(start);
     }
 
     /// The object at an address.
     #[inline]
-    fn object(&self, address: u64) -> Option<Range<u64>> {
+    pub(super) fn object(&self, address: u64) -> Option<Range<u64>> {
         if self.is_near(address) { self.read().object(address) } else { None }
     }
 
     /// The segment that an address is in.
-    fn around(&self, address: u64) -> Option<Range<u64>> {
+    pub(super) fn around(&self, address: u64) -> Option<Range<u64>> {
         self.read().around_object(address)
     }
 
@@ -87,40 +84,5 @@ impl ToldObjects {
 
     fn write(&self) -> RwLockWriteGuard<'_, Reservations> {
         self.reservations.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Sharing {
-    /// An allocator that tells of all objects in its segments has made one.
-    pub(crate) fn object_made(&self, object: Range<u64>) {
-        if self.is_on() {
-            self.objects.made(object);
-        }
-    }
-
-    /// The object that begins at an address is freed.
-    pub(crate) fn object_freed(&self, start: u64) {
-        if self.is_on() {
-            self.objects.freed(start);
-        }
-    }
-
-    /// The addresses that a kernel may reach from one, where the allocator tells of objects: those
-    /// of the object that it is in. What is freed may be used still: an address in a tracked piece,
-    /// but in no object, stands for the whole segment. `None`: it is in neither. Numbers that look
-    /// like addresses of a segment, which is larger than the device, mostly are.
-    #[inline]
-    pub(super) fn reach(&self, address: u64) -> Option<Range<u64>> {
-        let object = self.objects.object(address);
-        let is_tracked = || self.objects.is_near(address) && self.blocks.find(address).is_some();
-        object.or_else(|| is_tracked().then(|| self.objects.around(address)).flatten())
-    }
-
-    /// May a kernel reach a block from an address?
-    pub(super) fn reaches(&self, address: u64, block: &TrackedBlock) -> bool {
-        match self.reach(address) {
-            Some(object) => object.start < block.range.end && block.range.start < object.end,
-            None => block.reach().contains(&address),
-        }
     }
 }

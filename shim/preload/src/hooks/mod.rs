@@ -17,6 +17,7 @@ mod copy;
 mod gated;
 mod memory;
 mod order;
+mod torch_blocks;
 mod work;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

@@ -8,7 +8,6 @@
 
 mod started;
 mod tensor_users;
-mod told;
 
 use std::ffi::OsString;
 use std::sync::OnceLock;

@@ -7,8 +7,9 @@
 //! other calls which concern it wait.
 //!
 //! Mappings that the program has given up stay until the piece moves, since most never do, and a
-//! later piece finds its memory mapped there: to map memory of the host takes 0.3 ms. Before a move,
-//! and before the piece is shared, they are removed ([`HandleCache::make_alone`]), for the memory is the manager's then.
+//! later piece finds its memory mapped there: to map memory of the host takes 0.3 ms. Before a
+//! move, and before the piece is shared, they are removed ([`HandleCache::make_alone`]), for the
+//! memory is the manager's then.
 
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
