@@ -149,9 +149,10 @@ def enable(
         copy there while there is room, and the GPU finds out by fingerprints which of it was written since. Only that
         is copied out again. Auto: while fingerprints take a quarter of the link's time at most (overflow.md).
     pause (on, auto, paused, off; default: off): On: the process can be paused (`wmctl pause`, `wmshim_pause`): its
-        device memory goes to the host and to the driver, and its calls wait until it is resumed (pause.md). Auto: a
-        call that finds it paused resumes it. Paused: it is paused from its first call on (`wmctl run --paused`). Calls
-        that submit work cost some nanoseconds more.
+        device memory goes to the host and to the driver, and its calls wait until it is resumed (pause.md). Unless
+        `WMSHIM_MIGRATE` is off it can be without this setting, too. Auto: a call that finds it paused resumes it.
+        Paused: it is paused from its first call on (`wmctl run --paused`). Calls that submit work cost some nanoseconds
+        more.
     pause_arena (auto, off, or a size with its unit such as 32GiB, or a share of the machine such as 25%; default: off):
         With `WMSHIM_PAUSE` or `WMSHIM_SHARE`: host memory for a pause is made ahead, while the program runs, and stays
         pinned. Auto: for all that could leave. A size: up to that, of the process. `WMSHIM_HOST_LIMIT` bounds it

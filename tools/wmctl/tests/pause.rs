@@ -11,6 +11,8 @@ use serde_json::Value;
 use support::{stderr, stdout, wmctl};
 
 const ON: (&str, &str) = ("WMSHIM_PAUSE", "on");
+/// Its calls are not counted.
+const NEVER: (&str, &str) = ("WMSHIM_MIGRATE", "off");
 
 /// A program on the simulated driver, which holds 8 MiB.
 fn program(scratch: &hazards::Scratch, variables: &[(&str, &str)]) -> Resident {
@@ -83,7 +85,7 @@ fn a_name_stands_for_all_programs_of_that_name() {
     let scratches = [(); 3].map(|()| hazards::Scratch::new());
     let folder = scratches[0].path().join("all");
     let place = ("WMSHIM_STATS_DIR", folder.to_str().expect("a readable path"));
-    let variables = [&[ON, place][..], &[ON, place], &[place]];
+    let variables = [&[ON, place][..], &[place], &[NEVER, place]];
     let programs: Vec<Resident> =
         scratches.iter().zip(variables).map(|(scratch, variables)| program(scratch, variables)).collect();
     let output = run_in(&folder, &["pause", "resident", "--deadline", "5", "--json"]);
@@ -106,7 +108,7 @@ fn a_name_stands_for_all_programs_of_that_name() {
 #[test]
 fn what_cannot_be_paused_is_an_error_that_says_why() {
     let scratch = hazards::Scratch::new();
-    let program = program(&scratch, &[]);
+    let program = program(&scratch, &[NEVER]);
     let pid = program.id().to_string();
     for (arguments, part) in [
         (["pause", &pid], "set WMSHIM_PAUSE=on"),

@@ -193,9 +193,9 @@ settings! {
             => kept_copies: KeepCopies = KeepCopies::Auto, |text| words(text, kept_copies);
         /// On: the process can be paused (`wmctl pause`, `wmshim_pause`): its device memory goes to
         /// the host and to the driver, and its calls wait until it is resumed
-        /// ([pause.md](pause.md)). Auto: a call that finds it paused resumes it. Paused: it is
-        /// paused from its first call on (`wmctl run --paused`). Calls that submit work cost some
-        /// nanoseconds more.
+        /// ([pause.md](pause.md)). Unless `WMSHIM_MIGRATE` is off it can be without this setting,
+        /// too. Auto: a call that finds it paused resumes it. Paused: it is paused from its first
+        /// call on (`wmctl run --paused`). Calls that submit work cost some nanoseconds more.
         "WMSHIM_PAUSE": "on, auto, paused, off", "off"
             => pause: Pause = Pause::Off, |text| words(text, pause);
         /// With `WMSHIM_PAUSE` or `WMSHIM_SHARE`: host memory for a pause is made ahead, while the
