@@ -211,9 +211,15 @@ fn killed_programs_and_brokers_leave_pieces_as_they_are() {
 
 /// Two programs with three tensors of 6 MiB in a segment of five pieces of 4 MiB. The last piece
 /// has bytes that did not come from the host.
-fn two_with_tensors(stage: &Stage) -> [Sharer; 2] {
+fn with_tensors(stage: &Stage) -> [Sharer; 2] {
     let mut sharers = [stage.start(), stage.start()];
     sharers.iter_mut().for_each(|sharer| sharer.obey("tensors 0 3 7 6"));
+    sharers
+}
+
+/// The same, with all other pieces shared.
+fn two_with_tensors(stage: &Stage) -> [Sharer; 2] {
+    let mut sharers = with_tensors(stage);
     share(&mut sharers, 16);
     expect_right(&mut sharers, "shared");
     sharers
@@ -239,8 +245,7 @@ fn a_write_over_a_tensor_makes_all_of_its_pieces_private_and_no_other() {
 fn a_graph_that_writes_a_tensor_has_all_of_its_pieces_private_whenever_it_is_launched() {
     let stage = Stage::new();
     // One graph is there before the memory is shared, and one is made while it is.
-    let mut sharers = [stage.start(), stage.start()];
-    sharers.iter_mut().for_each(|sharer| sharer.obey("tensors 0 3 7 6"));
+    let mut sharers = with_tensors(&stage);
     sharers[0].obey("node kernel 1 20");
     sharers[0].obey("launch");
     share(&mut sharers, 4);

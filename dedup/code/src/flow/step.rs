@@ -9,15 +9,15 @@ use crate::sass::{Action, MachineInstruction, Operand, Registers, Space};
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
 
-/// On sm_90 the driver tells where constants lie among generic addresses, at these bytes of them:
-/// the first of each is that byte, the second the one whose address it tells.
-const CONSTANTS_PLACES: [(u32, u32); 2] = [(0xc0, 0), (0x198, 0x1e0)];
+/// Constants of the driver on sm_90 that hold generic addresses of constants: the byte at which
+/// such an address stands, and the byte that it is of.
+const ADDRESSES_OF_CONSTANTS: [(u32, u32); 2] = [(0xc0, 0), (0x198, 0x1e0)];
 
 /// Bytes of a tensor's descriptor.
 pub(super) const DESCRIPTOR: u32 = 128;
 
-/// The first byte of the parameters among the constants, for sm_90.
-const SM_90: u32 = 0x210;
+/// The first byte of the parameters among the constants, on sm_90.
+const PARAMETERS_ON_SM_90: u32 = 0x210;
 
 /// The upper half of an address, if it is written into the code, is one of these.
 const LITERALS: std::ops::RangeInclusive<u32> = 1..=0x1_ffff;
@@ -63,7 +63,7 @@ impl World {
         let begin = if kernel.sm >= 100 {
             0x380
         } else if kernel.sm >= 90 {
-            SM_90
+            PARAMETERS_ON_SM_90
         } else {
             0x160
         };
@@ -155,7 +155,8 @@ impl World {
                 chosen.unwrap_or(NUMBER)
             }
             Action::Sum => {
-                if let Some(place) = self.moved_place([a, b, c], word, state) {
+                // The loader changes the number of such an instruction.
+                if !moved && let Some(place) = self.moved_place([a, b, c], word, state) {
                     return place;
                 }
                 let terms = [a, b, c].map(|source| self.term(&source, word, state, moved));
@@ -301,9 +302,9 @@ impl World {
         match bank {
             0 if indexed => self.any,
             0 if offset < begin => {
-                let mut places = CONSTANTS_PLACES.iter().filter(|(at, _)| (begin, offset) == (SM_90, *at));
-                match places.next() {
-                    Some((_, first)) => self.values.constants_memory(*first),
+                let known = ADDRESSES_OF_CONSTANTS.iter().find(|(at, _)| *at == offset);
+                match known.filter(|_| begin == PARAMETERS_ON_SM_90) {
+                    Some((_, constant)) => self.values.constants_memory(*constant),
                     None if is_size(begin, offset) => NUMBER,
                     None => WINDOW,
                 }

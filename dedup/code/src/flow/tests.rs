@@ -5,7 +5,7 @@
 //! Instructions of sm_90 as the assembler has them, two words each.
 
 use super::*;
-use crate::kernel::ParameterBank;
+use crate::kernel::{ParameterBank, Relocation, Target};
 use crate::verdict::Effects;
 
 /// Bytes of the parameters.
@@ -34,6 +34,10 @@ const WORD_OF_TABLE: [u64; 2] = [0x0000_9000_0505_7abb, 0x004f_e200_0800_0800];
 const FROM_UNIFORM: [u64; 2] = [0x0000_0005_0005_7c02, 0x000f_ca00_0800_0f00];
 
 fn effects_of(instructions: &[[u64; 2]]) -> Result<Effects, Why> {
+    effects_with(instructions, Vec::new())
+}
+
+fn effects_with(instructions: &[[u64; 2]], relocations: Vec<Relocation<'_>>) -> Result<Effects, Why> {
     let words = instructions.iter().chain([&EXIT]).flatten();
     let text: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
     super::effects(&KernelCode {
@@ -43,7 +47,7 @@ fn effects_of(instructions: &[[u64; 2]]) -> Result<Effects, Why> {
         entry: 0..text.len(),
         functions: Vec::new(),
         parameters: Some(ParameterBank { begin: 0x210, bytes: PARAMETERS, parameters: Vec::new() }),
-        relocations: Vec::new(),
+        relocations,
         addresses: Vec::new(),
         indirect_branches: Vec::new(),
         constants: Vec::new(),
@@ -71,6 +75,14 @@ fn a_tensor_is_stored_to_an_unknown_place_without_its_descriptor() {
         let stored: Vec<_> = before.into_iter().chain([STORE_TENSOR]).collect();
         assert!(matches!(effects_of(&stored), Err(Why::Address { .. })), "{stored:x?}");
     }
+}
+
+/// The number in the code is not the one that is added.
+#[test]
+fn a_number_that_the_loader_changes_leads_to_no_descriptor() {
+    let relocation = Relocation { at: 16, symbol: "", of: Target::Variable, kind: 0 };
+    let stored = effects_with(&[FIRST_CONSTANT, PLUS_440, STORE_TENSOR], vec![relocation]);
+    assert!(matches!(stored, Err(Why::Address { .. })), "{stored:?}");
 }
 
 #[test]

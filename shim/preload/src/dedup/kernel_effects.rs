@@ -156,9 +156,13 @@ impl ProcessKernels {
         lock(&self.asked).extend(open);
     }
 
-    /// The parameters that were asked about since the last call.
+    /// The parameters that were asked about since the last call, each once: a tensor of many pieces
+    /// asks for each of them.
     pub(super) fn asked(&self) -> Vec<ParameterKey> {
-        std::mem::take(&mut *lock(&self.asked))
+        let mut asked = std::mem::take(&mut *lock(&self.asked));
+        asked.sort_unstable();
+        asked.dedup();
+        asked
     }
 
     /// Parameters that were asked about have verdicts.

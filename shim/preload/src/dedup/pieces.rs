@@ -2,10 +2,10 @@
 //! back to the program.
 //!
 //! A piece is tracked as a block is while the manager has adopted it, if it fills a reservation:
-//! then its addresses are those of one object, and proofs about blocks hold for it. In a segment
-//! whose allocator tells of its objects any piece is: proofs hold for the objects in it. A piece is
-//! one physical memory, and all of it is shared or nothing. It is private before the program uses
-//! the memory by its handle, unmaps it or changes its rights.
+//! then its addresses are those of one object, and proofs about blocks hold for it. In a segment of
+//! which the allocator tells its objects any piece is: proofs hold for the objects in it. A piece
+//! is one physical memory, and all of it is shared or nothing. It is private before the program
+//! uses the memory by its handle, unmaps it or changes its rights.
 
 use std::ops::Range;
 
@@ -101,8 +101,11 @@ impl Sharing {
     /// like addresses of a segment, which is larger than the device, mostly are.
     #[inline]
     pub(super) fn reach(&self, address: u64) -> Option<Range<u64>> {
+        if !self.objects.is_near(address) {
+            return None;
+        }
+        let is_tracked = || self.blocks.with(address, |_| ()).is_some();
         let object = self.objects.object(address);
-        let is_tracked = || self.objects.is_near(address) && self.blocks.find(address).is_some();
         object.or_else(|| is_tracked().then(|| self.objects.around(address)).flatten())
     }
 

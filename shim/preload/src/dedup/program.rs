@@ -63,7 +63,6 @@ impl Sharing {
         if when != Submission::Now {
             return self.written(to, when);
         }
-        self.company.add_loaded(to.end - to.start);
         let to = self.objects.with_rest(to, REST);
         let mut next = to.start;
         while next < to.end {
@@ -74,6 +73,8 @@ impl Sharing {
             let (start, end) = (next, to.end.min(block.range.end));
             let mut facts = self.overwritten(&block, when);
             facts.candidates.loaded(start - block.range.start..end - block.range.start);
+            drop(facts);
+            self.company.add_loaded(end - start);
             next = end;
         }
         self.wake_in_company();
@@ -257,9 +258,10 @@ impl Sharing {
         offset: u32,
         writes: &mut PossibleWrites,
     ) {
-        for block in self.blocks.within(object) {
+        let blocks = self.blocks.within(object);
+        if !blocks.is_empty() {
             let key = ParameterKey { function: self.kernels.key(function), offset };
-            self.add_user(&block, key, writes);
+            blocks.iter().for_each(|block| self.add_user(block, key, writes));
         }
     }
 

@@ -14,7 +14,7 @@ use wm_abi::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CUdevice,
 };
 use wm_code::results::{Results, Subject};
-use wm_code::verdict::{CodeVerdict, Effects, Why};
+use wm_code::verdict::{CodeVerdict, Effects, Why, WordSet};
 use wm_dedup::cache::ResultsCache;
 use wm_dedup::readers::ParameterKey;
 use wm_driver::Api;
@@ -171,13 +171,11 @@ enum Doubt {
 fn doubt_of(effects: &Effects, offset: u32) -> Option<Doubt> {
     // An address without its alignment has a part in two words.
     let words = [offset / 8, offset.div_ceil(8)];
-    let any = |is: &dyn Fn(u32) -> bool| words.into_iter().any(is);
-    let stores =
-        |word| effects.stores.iter().any(|store| store.words.contains(word) || store.offsets.contains(word));
-    if any(&stores) {
+    let is_in = |set: &WordSet| words.into_iter().any(|word| set.contains(word));
+    if effects.stores.iter().any(|store| is_in(&store.words) || is_in(&store.offsets)) {
         return Some(Doubt::Stores);
     }
-    any(&|word| effects.escapes.contains(word)).then_some(Doubt::Escapes)
+    is_in(&effects.escapes).then_some(Doubt::Escapes)
 }
 
 /// Of a device: ten times the major part of its compute capability, and the minor part.
