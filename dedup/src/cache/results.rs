@@ -35,7 +35,7 @@ pub struct ResultsCache {
 impl ResultsCache {
     /// A folder in this one, which is made, for the user alone, when something is added.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.join("code-2"), is_trimmed: AtomicBool::new(false) }
+        Self { folder: folder.join("code-3"), is_trimmed: AtomicBool::new(false) }
     }
 
     /// The results about an image, if they are there and can be believed.
@@ -116,7 +116,7 @@ mod tests {
         }
 
         fn files(&self) -> Vec<PathBuf> {
-            let files = fs::read_dir(self.0.join("code-2")).expect("the folder").flatten();
+            let files = fs::read_dir(self.0.join("code-3")).expect("the folder").flatten();
             files.map(|entry| entry.path()).collect()
         }
     }
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(place.cache().load(SUBJECT), None);
         place.cache().keep(SUBJECT, &results()).expect("the link is replaced");
         assert_eq!(place.cache().load(SUBJECT), Some(results()));
-        fs::set_permissions(place.0.join("code-2"), fs::Permissions::from_mode(0o777)).expect("open to all");
+        fs::set_permissions(place.0.join("code-3"), fs::Permissions::from_mode(0o777)).expect("open to all");
         assert_eq!(place.cache().load(SUBJECT), None);
         assert!(place.cache().keep(SUBJECT, &results()).is_err());
     }
@@ -187,7 +187,7 @@ mod tests {
         place.cache().keep(SUBJECT, &results()).expect("kept");
         let old = SystemTime::now() - std::time::Duration::from_secs(99);
         for number in 0..MOST_FILES {
-            let file = fs::File::create(place.0.join(format!("code-2/{number}"))).expect("a file");
+            let file = fs::File::create(place.0.join(format!("code-3/{number}"))).expect("a file");
             file.set_modified(old).expect("an old one");
         }
         place.cache().keep(Subject { image: 8, ..SUBJECT }, &results()).expect("kept");

@@ -32,14 +32,29 @@ pub enum Eligibility {
 }
 
 impl BlockFacts {
+    /// Why the block is not shared now, in words. `None`: it may be, or it holds too little that
+    /// arrived by copies.
+    pub fn obstacle(&self, now: Instant, readers: &Readers) -> Option<&'static str> {
+        if self.exclusion().is_none() && !self.arrived_whole() {
+            return self.candidates.chunks().next().map(|_| "a part of its memory did not arrive by copies");
+        }
+        match self.eligibility(now, readers) {
+            Eligibility::Excluded(why) => Some(why.reason()),
+            _ if self.candidates.chunks().next().is_none() => None,
+            Eligibility::PossibleWriter => Some("a kernel may write it"),
+            Eligibility::UnknownReader => Some("no kernel has used it yet"),
+            Eligibility::Changing | Eligibility::Eligible => None,
+        }
+    }
+
     /// May its chunks be shared, by the facts of now?
     pub fn eligibility(&self, now: Instant, readers: &Readers) -> Eligibility {
         let is_used = !self.parameters.is_empty() || self.quiet_for(now) >= UNUSED;
         match self.exclusion() {
             Some(why) => Eligibility::Excluded(why),
             None if !is_used => Eligibility::UnknownReader,
-            None if self.unchanged == 0 => Eligibility::Changing,
             None if !readers.judge(self.parameters.iter()) => Eligibility::PossibleWriter,
+            None if self.unchanged == 0 => Eligibility::Changing,
             None => Eligibility::Eligible,
         }
     }

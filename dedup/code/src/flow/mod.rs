@@ -14,7 +14,7 @@ use crate::kernel::KernelCode;
 use crate::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 use graph::FlowGraph;
 use machine::FixedPoint;
-use step::{DESCRIPTOR, MemoryAccess};
+use step::MemoryAccess;
 use value::{GLOBAL, Id, PLACES, RegisterValue, Values};
 
 /// The architectures with the encodings that are known.
@@ -52,7 +52,7 @@ impl FoundAccesses {
             MemoryAccess::Write(address, data) => (None, Some((address, data))),
             MemoryAccess::Change(address, data) => (Some(address), Some((address, data))),
             MemoryAccess::WriteTensor(first, data) => {
-                let words = (0..DESCRIPTOR / 8).map(|word| u32::from(first) + word).collect();
+                let words = [u32::from(first)].into_iter().collect();
                 self.effects.stores.push(AddressSource { words, ..AddressSource::default() });
                 return self.add_data(values, offset, data);
             }

@@ -2,7 +2,7 @@
 
 use super::guards::PredicateGuard;
 use super::state::{MachineState, StatePlaces};
-use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
+use super::value::{CODED, GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, MachineInstruction, Operand, Registers, Space};
 
@@ -12,9 +12,6 @@ const PARAMETERS: u32 = 1 << 15;
 /// Constants of the driver on sm_90 that hold generic addresses of constants: the byte at which
 /// such an address stands, and the byte that it is of.
 const ADDRESSES_OF_CONSTANTS: [(u32, u32); 2] = [(0xc0, 0), (0x198, 0x1e0)];
-
-/// Bytes of a tensor's descriptor.
-pub(super) const DESCRIPTOR: u32 = 128;
 
 /// The first byte of the parameters among the constants, on sm_90.
 const PARAMETERS_ON_SM_90: u32 = 0x210;
@@ -52,7 +49,7 @@ pub(super) enum MemoryAccess {
     /// It reads, then writes.
     Change(Id, Id),
     /// It writes this value by the descriptor of a tensor, which is in the parameters from this
-    /// word on.
+    /// word on. The first word is the tensor's address; of the others none is one.
     WriteTensor(u16, Id),
     /// Its effect is not known.
     Unknown,
@@ -160,17 +157,25 @@ impl World {
                     return place;
                 }
                 let terms = [a, b, c].map(|source| self.term(&source, word, state, moved));
-                self.total(terms)
+                let sum = self.total(terms);
+                let terms = [a, b, c].iter().filter(|term| **term != Operand::None && !is_zero(term)).count();
+                if terms > 1 { self.values.computed(sum) } else { sum }
             }
             Action::Product => {
-                let factors = match (is_one(&a), is_one(&b)) {
-                    (true, _) => [NUMBER, self.term(&b, 0, state, moved)],
-                    (_, true) => [self.term(&a, 0, state, moved), NUMBER],
-                    _ if is_zero(&a) || is_zero(&b) => [NUMBER; 2],
-                    _ => [a, b].map(|source| self.factor(&source, state, moved)),
+                let product = match (is_one(&a), is_one(&b)) {
+                    (true, _) => self.term(&b, 0, state, moved),
+                    (_, true) => self.term(&a, 0, state, moved),
+                    _ if is_zero(&a) || is_zero(&b) => NUMBER,
+                    _ => self.product(&a, &b, state, moved),
                 };
                 let term = self.term(&c, word, state, moved);
-                self.total([factors[0], factors[1], term])
+                let sum = self.values.add(product, term);
+                if product == NUMBER { sum } else { self.values.computed(sum) }
+            }
+            Action::UpperProduct => {
+                let product = self.product(&a, &b, state, moved);
+                let term = self.factor(&c, state, moved);
+                self.values.add(product, term)
             }
             Action::ShiftedSum => {
                 let shifted = [a, c].map(|source| self.factor(&source, state, moved));
@@ -186,11 +191,21 @@ impl World {
                 };
                 if [a, b, c].iter().any(is_literal) { LITERAL } else { NUMBER }
             }
+            // How far it is shifted is no part of the result.
+            Action::Shift => {
+                let parts = [a, c].map(|source| self.factor(&source, state, moved));
+                self.values.add(parts[0], parts[1])
+            }
             _ => {
                 let parts = [a, b, c].map(|source| self.factor(&source, state, moved));
                 self.total(parts)
             }
         }
+    }
+
+    fn product(&mut self, one: &Operand, other: &Operand, state: &MachineState, moved: bool) -> Id {
+        let [one, other] = [one, other].map(|source| self.factor(source, state, moved));
+        self.values.product(one, other)
     }
 
     /// The sum of the place of a constant and of a number that stands in the code.
@@ -261,7 +276,11 @@ impl World {
             Operand::Registers(registers, _) => self.register(registers, word, state),
             Operand::Immediate(_) if moved => VARIABLE,
             Operand::Immediate(number) => {
-                let plain = if LITERALS.contains(&number) { LITERAL } else { NUMBER };
+                let plain = match number {
+                    0 => NUMBER,
+                    _ if LITERALS.contains(&number) => LITERAL,
+                    _ => CODED,
+                };
                 self.place(number as usize).map_or(plain, |place| self.values.word(place))
             }
             Operand::Wide if moved => VARIABLE,

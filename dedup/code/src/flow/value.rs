@@ -32,7 +32,7 @@ pub(super) struct RegisterValue {
     /// For each alternative, one of these has no more summands, and the same flag: something that
     /// was loaded from memory takes part.
     pub(super) least: Vec<(Set, bool)>,
-    /// A small number that stands in the code may be all of it. As the upper half of an address it
+    /// A small number that stands in the code may take part. As the upper half of an address it
     /// makes one that was written into the code.
     pub(super) literal: bool,
     /// The place of the block's, the thread's or the parameters' memory among generic addresses may
@@ -42,6 +42,8 @@ pub(super) struct RegisterValue {
     pub(super) constant: Option<u32>,
     /// The bits may come from anywhere.
     pub(super) unknown: bool,
+    /// A number that stands in the code, but not zero, may be all of it.
+    pub(super) coded: bool,
 }
 
 /// A value by its number in [`Values`].
@@ -62,6 +64,9 @@ pub(super) const LITERAL: Id = Id(4);
 
 /// The place of other memory among generic addresses.
 pub(super) const WINDOW: Id = Id(5);
+
+/// A large number that stands in the code.
+pub(super) const CODED: Id = Id(6);
 
 type Pairs = HashMap<(Id, Id), Id, BuildHasherDefault<Quick>>;
 
@@ -91,9 +96,10 @@ impl Values {
             (number.clone(), NUMBER),
             (memory, MEMORY),
             (RegisterValue::summand(GLOBAL), VARIABLE),
-            (RegisterValue { unknown: true, ..number.clone() }, UNKNOWN),
-            (RegisterValue { literal: true, ..number.clone() }, LITERAL),
-            (RegisterValue { window: true, ..number }, WINDOW),
+            (RegisterValue { unknown: true, coded: true, ..number.clone() }, UNKNOWN),
+            (RegisterValue { literal: true, coded: true, ..number.clone() }, LITERAL),
+            (RegisterValue { window: true, ..number.clone() }, WINDOW),
+            (RegisterValue { coded: true, ..number }, CODED),
         ] {
             let made = values.id(value);
             debug_assert_eq!(made, id);
@@ -157,6 +163,38 @@ impl Values {
         made
     }
 
+    /// The product of two values. By a number that stands in the code an index becomes one of
+    /// bytes, and the index may be the distance of two addresses. By any other number no distance
+    /// is multiplied: the product is no part of an address.
+    pub(super) fn product(&mut self, one: Id, other: Id) -> Id {
+        let [one_coded, other_coded] = [one, other].map(|id| self.get(id).coded);
+        let [one, other] = [(one, other_coded), (other, one_coded)]
+            .map(|(id, by_coded)| if by_coded { self.offset(id) } else { self.wordless(id) });
+        let product = self.add(one, other);
+        self.computed(product)
+    }
+
+    /// The value as the result of arithmetic: a sum or a product of numbers that stand in the code
+    /// would stand there itself.
+    pub(super) fn computed(&mut self, id: Id) -> Id {
+        if !self.get(id).coded || self.get(id).unknown {
+            return id;
+        }
+        let made = RegisterValue { coded: false, ..self.get(id).clone() };
+        self.id(made)
+    }
+
+    /// The value as an offset without the words that it is made of.
+    fn wordless(&mut self, id: Id) -> Id {
+        let offset = self.offset(id);
+        let value = self.get(offset);
+        if value.words.is_empty() {
+            return offset;
+        }
+        let made = RegisterValue { words: Set::new(), offsets: Set::new(), ..value.clone() };
+        self.id(made)
+    }
+
     fn pair(
         &mut self,
         one: Id,
@@ -193,7 +231,8 @@ impl RegisterValue {
     fn join(&self, other: &RegisterValue) -> RegisterValue {
         let least = self.least.iter().chain(&other.least).cloned().collect();
         let constant = self.constant.filter(|_| self.constant == other.constant);
-        RegisterValue { constant, ..self.both(other, least) }
+        let coded = self.coded || other.coded;
+        RegisterValue { constant, coded, ..self.both(other, least) }
     }
 
     fn add(&self, other: &RegisterValue) -> RegisterValue {
@@ -218,6 +257,7 @@ impl RegisterValue {
             window: self.window,
             constant: None,
             unknown,
+            coded: self.coded,
         }
     }
 
@@ -230,6 +270,7 @@ impl RegisterValue {
             window: self.window | other.window,
             constant: None,
             unknown: self.unknown | other.unknown,
+            coded: false,
         }
     }
 

@@ -52,7 +52,7 @@ const ARITHMETIC: &[OpcodeRow] = rows! {
     0x013 "IABS" General("dB") Mix;
     0x016 "PRMT" General("dABC") Mix;
     0x017 "IMNMX" General("dAB") Choice;
-    0x019 "SHF" General("dABC") Mix;
+    0x019 "SHF" General("dABC") Shift;
     0x01a "SGXT" General("dAB") Mix;
     0x01b "BMSK" General("dAB") Mix;
     0x020 "FMUL" General("dAB") Float;
@@ -61,7 +61,7 @@ const ARITHMETIC: &[OpcodeRow] = rows! {
     0x024 "IMAD" General("dABC") Product;
     0x025 "IMAD" General("DABc") Product;
     0x026 "IDP" General("dABC") Mix;
-    0x027 "IMAD" General("dABc") Mix;
+    0x027 "IMAD" General("dABc") UpperProduct;
     0x028 "DMUL" General("Dab") Float;
     0x029 "DADD" General("Dac") Float;
     0x02a "DSETP" General("ac") Nothing;
@@ -90,13 +90,13 @@ const ARITHMETIC: &[OpcodeRow] = rows! {
     0x092 "ULOP3" Uniform("dABC") Bits;
     0x096 "UPRMT" Uniform("dABC") Mix;
     0x097 "UIADD3" Uniform("Dabc") Sum;
-    0x099 "USHF" Uniform("dABC") Mix;
+    0x099 "USHF" Uniform("dABC") Shift;
     0x09a "USGXT" Uniform("dAB") Mix;
     0x09b "UBMSK" Uniform("dAB") Mix;
     0x0a4 "UIMAD" Uniform("dABC") Product;
     0x0a5 "UIMAD" Uniform("DABc") Product;
-    0x0a6 "UIMAD" Uniform("dABc") Mix;
-    0x0a7 "UIMAD" Uniform("dABc") Mix;
+    0x0a6 "UIMAD" Uniform("dABc") UpperProduct;
+    0x0a7 "UIMAD" Uniform("dABc") UpperProduct;
     0x0bd "UFLO" Uniform("dB") Mix;
     0x0be "UBREV" Uniform("dB") Mix;
     0x0bf "UPOPC" Uniform("dB") Mix;

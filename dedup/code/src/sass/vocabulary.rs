@@ -37,6 +37,10 @@ pub enum Action {
     Sum,
     /// The result is A times B, plus C.
     Product,
+    /// The result is the upper half of A times B, plus C.
+    UpperProduct,
+    /// The result is A (with C above it) shifted by B.
+    Shift,
     /// The result is A (with C above it) shifted, plus B.
     ShiftedSum,
     /// The result is A and B and C by a table of bits.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use wm_schema::{DedupStats, Reason};
 
@@ -47,8 +48,8 @@ impl Sharing {
             stats.candidate_bytes += usage.candidates;
             stats.shared_bytes += usage.shared;
             stats.saved_bytes += usage.saved;
-            let exclusion = facts.exclusion();
-            exclusion.into_iter().for_each(|why| *refused.entry(why.reason()).or_default() += 1);
+            let obstacle = facts.obstacle(Instant::now(), self.kernels.readers());
+            obstacle.into_iter().for_each(|why| *refused.entry(why).or_default() += 1);
         }
         let reasons = refused.into_iter();
         stats.refused = reasons.map(|(reason, count)| Reason { reason: reason.to_owned(), count }).collect();
