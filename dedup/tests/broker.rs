@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use wm_dedup::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
@@ -34,7 +35,11 @@ enum Step {
     /// The process of a client ends, if the client is gone.
     Ended(usize),
     TakeBack(usize, usize),
+    Later,
 }
+
+/// A client that was asked for a chunk is not waited for any longer.
+const TO_GIVE: Duration = Duration::from_secs(2);
 
 /// Did the client hold the chunk under an earlier broker?
 fn again() -> impl Strategy<Value = bool> {
@@ -53,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..8_usize, 0..4_usize).prop_map(|(client, most)| Step::Arrivals(client, most)),
         2 => (0..8_usize).prop_map(Step::Ended),
         4 => (0..8_usize, 1..4_usize).prop_map(|(client, most)| Step::TakeBack(client, most)),
+        1 => Just(Step::Later),
     ]
 }
 
@@ -73,6 +79,8 @@ struct Model {
     leases: Vec<(LeaseNumber, ClientNumber, u8)>,
     waiting: Vec<(LeaseNumber, ClientNumber, u8, bool)>,
     arrived: Vec<(ClientNumber, u8)>,
+    /// Clients that were asked for a chunk, by its name, and until when they are waited for.
+    givers: BTreeMap<u8, (ClientNumber, Instant)>,
     /// By name, of chunks that are there.
     memory: BTreeMap<u8, ChunkMemory>,
 }
@@ -120,11 +128,35 @@ impl Model {
     fn is_wanted_beside(&self, client: ClientNumber, name: u8) -> bool {
         self.waiting.iter().any(|(_, owner, wanted, _)| *owner != client && *wanted == name)
     }
+
+    /// Is this client to give the chunk?
+    fn is_asked_for(&self, client: ClientNumber, name: u8) -> bool {
+        let is_asked = self.givers.get(&name).is_none_or(|(giver, _)| *giver == client);
+        is_asked && self.clients.contains(&client) && self.is_wanted_beside(client, name)
+    }
+
+    fn give_up(&mut self, is_over: impl Fn(ClientNumber, Instant) -> bool) {
+        let over = |(name, (client, until)): (&u8, &(ClientNumber, Instant))| {
+            is_over(*client, *until).then_some(*name)
+        };
+        let names: Vec<u8> = self.givers.iter().filter_map(over).collect();
+        names.into_iter().for_each(|name| self.tell(name));
+    }
+
+    /// The clients that wait for the name are told, each once.
+    fn tell(&mut self, name: u8) {
+        self.givers.remove(&name);
+        for (_, owner, _, is_told) in self.waiting.iter_mut().filter(|it| it.2 == name && !it.3) {
+            *is_told = true;
+            self.arrived.push((*owner, name));
+        }
+    }
 }
 
 /// All leases and clients so far, dead or alive, and the descriptors of the chunks.
 struct Run {
     broker: Broker<Rc<u8>>,
+    now: Instant,
     model: Model,
     joined: Vec<ClientNumber>,
     granted: Vec<LeaseNumber>,
@@ -139,6 +171,7 @@ impl Run {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Join => self.join(),
+            Step::Later => self.now += TO_GIVE / 2,
             Step::Gone(client) => self.client(client).into_iter().for_each(|client| self.gone(client)),
             Step::Offer(client, name, again) => {
                 self.client(client).into_iter().for_each(|client| self.offer(client, name, again));
@@ -184,6 +217,7 @@ impl Run {
         self.model.leases.retain(|(_, owner, _)| *owner != client);
         self.model.waiting.retain(|(_, owner, ..)| *owner != client);
         self.model.arrived.retain(|(owner, _)| *owner != client);
+        self.model.give_up(|giver, _| giver == client);
         self.model.forget_memory();
     }
 
@@ -204,7 +238,9 @@ impl Run {
     }
 
     fn ask_for_arrivals(&mut self, client: ClientNumber, most: usize) {
-        let told = self.broker.arrivals(client, most);
+        let now = self.now;
+        let told = self.broker.arrivals(client, most, now);
+        self.model.give_up(|_, until| until <= now);
         let all = self.model.arrived.iter().filter(|(owner, _)| *owner == client).count();
         assert_eq!(told.len(), all.min(most));
         for name_of_it in told {
@@ -242,11 +278,7 @@ impl Run {
                 assert!(chunks.len() < LIMITS.chunks);
                 self.grant(lease, client, number);
                 self.descriptors.push((number, weak));
-                let waiting = self.model.waiting.iter_mut();
-                for (_, owner, _, is_told) in waiting.filter(|it| it.2 == number && !it.3) {
-                    *is_told = true;
-                    self.model.arrived.push((*owner, number));
-                }
+                self.model.tell(number);
             }
         }
     }
@@ -259,14 +291,20 @@ impl Run {
     fn look_up(&mut self, client: ClientNumber, number: u8, again: bool) {
         let is_there = self.model.chunks().contains(&number);
         let look_up = if again { Broker::look_up_again } else { Broker::look_up };
-        let outcome = look_up(&mut self.broker, client, &name(number));
+        let now = self.now;
+        let outcome = look_up(&mut self.broker, client, &name(number), now);
         self.renew(number, again);
+        if !is_there && self.model.clients.contains(&client) {
+            self.model.give_up(|_, until| until <= now);
+        }
+        let is_asked = !is_there && self.model.is_asked_for(client, number);
         match outcome {
             LookUpOutcome::Wanted => {
-                assert!(!is_there && self.model.is_wanted_beside(client, number));
+                assert!(is_asked);
+                self.model.givers.insert(number, (client, now + TO_GIVE));
             }
             LookUpOutcome::Waiting(lease) => {
-                assert!(!is_there && !self.model.is_wanted_beside(client, number));
+                assert!(!is_there && !is_asked);
                 assert!(self.model.may_lease(client) && !self.granted.contains(&lease));
                 self.granted.push(lease);
                 self.model.waiting.push((lease, client, number, false));
@@ -316,7 +354,7 @@ proptest! {
     fn the_broker_does_what_a_list_of_leases_does(steps in proptest::collection::vec(step(), 1..120)) {
         let broker = Broker::new(LIMITS);
         let (model, joined, granted, descriptors) = (Model::default(), Vec::new(), Vec::new(), Vec::new());
-        let mut run = Run { broker, model, joined, granted, descriptors };
+        let mut run = Run { broker, now: Instant::now(), model, joined, granted, descriptors };
         for step in &steps {
             run.take(step);
             run.check();

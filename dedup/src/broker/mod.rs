@@ -20,6 +20,7 @@ mod numbers;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use crate::chunk::ChunkName;
 use chunks::ChunkTable;
@@ -56,9 +57,11 @@ pub enum OfferOutcome {
 pub enum LookUpOutcome<D> {
     /// The chunk, and the asking client's use of it.
     Found(LeaseNumber, D),
-    /// There is no chunk of that name, and another client waits for one.
+    /// There is no chunk of that name, and another client waits for one: the asking client is to
+    /// offer it.
     Wanted,
-    /// There is none, and no other client has asked for it: the asking client waits from now on.
+    /// There is none, and no other client has asked for it, or one of them is to offer it: the
+    /// asking client waits from now on.
     Waiting(LeaseNumber),
     /// A limit is reached.
     Full,
@@ -211,8 +214,13 @@ impl<D: Clone> Broker<D> {
 
     /// The same as [`look_up`](Self::look_up), by a client that had memory of this name under an
     /// earlier broker.
-    pub fn look_up_again(&mut self, client: ClientNumber, name: &ChunkName) -> LookUpOutcome<D> {
-        let outcome = self.look_up(client, name);
+    pub fn look_up_again(
+        &mut self,
+        client: ClientNumber,
+        name: &ChunkName,
+        now: Instant,
+    ) -> LookUpOutcome<D> {
+        let outcome = self.look_up(client, name, now);
         self.renew(name);
         outcome
     }
@@ -235,9 +243,10 @@ impl<D: Clone> Broker<D> {
     }
 
     /// A client that has a chunk of this name asks for another one's, to use it instead.
-    pub fn look_up(&mut self, client: ClientNumber, name: &ChunkName) -> LookUpOutcome<D> {
+    pub fn look_up(&mut self, client: ClientNumber, name: &ChunkName, now: Instant) -> LookUpOutcome<D> {
         let place = self.chunks.place(name);
-        if place.is_none() && self.waiting.is_wanted_beside(client, name) {
+        let is_known = self.clients.contains_key(&client);
+        if place.is_none() && is_known && self.waiting.asks_for(client, name, now) {
             return LookUpOutcome::Wanted;
         }
         if !self.may_lease(client) {
@@ -252,10 +261,10 @@ impl<D: Clone> Broker<D> {
         LookUpOutcome::Found(self.lease(client, Leased::Chunk(place)), descriptor)
     }
 
-    /// Names that a client waits for, and of which chunks were offered since it asked last; at most
-    /// `most`. The client's leases stay.
-    pub fn arrivals(&mut self, client: ClientNumber, most: usize) -> Vec<ChunkName> {
-        self.waiting.arrivals(client, most)
+    /// Names that a client waits for, and that it is to look up again: chunks of them were offered
+    /// since it asked last, or will not be; at most `most`. The client's leases stay.
+    pub fn arrivals(&mut self, client: ClientNumber, most: usize, now: Instant) -> Vec<ChunkName> {
+        self.waiting.arrivals(client, most, now)
     }
 
     /// A client uses a chunk no longer, or waits for it no longer. False: it has no such lease.

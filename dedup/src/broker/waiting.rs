@@ -2,12 +2,28 @@
 //! another one has the same bytes, since memory that is shared can be read only, and a client that
 //! is alone with its bytes would gain nothing for it.
 //!
-//! Invariant: a lease waits for one name, and is told once that a chunk of it has come.
+//! Of several clients that have the bytes one is asked to give its memory, and the others wait for
+//! it: memory that is given in vain has to be made private again. A client that does not give it in
+//! [`TO_GIVE`] is not waited for any longer.
+//!
+//! Invariant: a lease waits for one name, and is told once to ask again: a chunk of it has come, or
+//! the client that was asked for it has given none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use super::numbers::{ClientNumber, LeaseNumber};
 use crate::chunk::ChunkName;
+
+/// How long other clients wait for the one that was asked to give a chunk.
+const TO_GIVE: Duration = Duration::from_secs(2);
+
+/// A client that was asked to give a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Giver {
+    client: ClientNumber,
+    until: Instant,
+}
 
 /// A client that waits.
 #[derive(Debug)]
@@ -22,6 +38,9 @@ struct Waiter {
 pub(super) struct WaitingClients {
     waiters: HashMap<ChunkName, Vec<Waiter>>,
     arrivals: HashMap<ClientNumber, Vec<ChunkName>>,
+    givers: HashMap<ChunkName, Giver>,
+    /// The givers by the time until which they are waited for. Some are none any more.
+    pending: VecDeque<(ChunkName, Giver)>,
 }
 
 impl WaitingClients {
@@ -38,13 +57,41 @@ impl WaitingClients {
         }
     }
 
+    /// Is a client that has the bytes asked to give them? Another one waits for the name, and no
+    /// third one was asked.
+    pub(super) fn asks_for(&mut self, client: ClientNumber, name: &ChunkName, now: Instant) -> bool {
+        self.expire(now);
+        let is_wanted = self.is_wanted_beside(client, name);
+        let may_give = is_wanted && self.givers.get(name).is_none_or(|giver| giver.client == client);
+        if may_give {
+            let giver = Giver { client, until: now + TO_GIVE };
+            self.givers.insert(*name, giver);
+            self.pending.push_back((*name, giver));
+        }
+        may_give
+    }
+
     /// Does any client but this one wait for the name?
-    pub(super) fn is_wanted_beside(&self, client: ClientNumber, name: &ChunkName) -> bool {
+    fn is_wanted_beside(&self, client: ClientNumber, name: &ChunkName) -> bool {
         self.waiters.get(name).is_some_and(|waiters| waiters.iter().any(|waiter| waiter.client != client))
     }
 
-    /// A chunk of the name was offered: its waiters are to be told.
+    /// Clients that have had their time are not waited for any longer.
+    fn expire(&mut self, now: Instant) {
+        while let Some((name, giver)) = self.pending.pop_front_if(|(_, giver)| giver.until <= now) {
+            self.give_up(&name, giver);
+        }
+    }
+
+    fn give_up(&mut self, name: &ChunkName, giver: Giver) {
+        if self.givers.get(name) == Some(&giver) {
+            self.arrived(name);
+        }
+    }
+
+    /// A chunk of the name was offered, or none is to be expected: its waiters are to be told.
     pub(super) fn arrived(&mut self, name: &ChunkName) {
+        self.givers.remove(name);
         for waiter in self.waiters.get_mut(name).into_iter().flatten().filter(|waiter| !waiter.is_told) {
             waiter.is_told = true;
             self.arrivals.entry(waiter.client).or_default().push(*name);
@@ -52,7 +99,8 @@ impl WaitingClients {
     }
 
     /// Names that have come for a client since it was told last, at most `most`.
-    pub(super) fn arrivals(&mut self, client: ClientNumber, most: usize) -> Vec<ChunkName> {
+    pub(super) fn arrivals(&mut self, client: ClientNumber, most: usize, now: Instant) -> Vec<ChunkName> {
+        self.expire(now);
         let Some(names) = self.arrivals.get_mut(&client) else { return Vec::new() };
         let told = names.split_off(names.len().saturating_sub(most));
         if names.is_empty() {
@@ -64,5 +112,64 @@ impl WaitingClients {
     /// The client is gone. Its leases are removed one by one.
     pub(super) fn forget(&mut self, client: ClientNumber) {
         self.arrivals.remove(&client);
+        let of_client =
+            |(name, giver): (&ChunkName, &Giver)| (giver.client == client).then_some((*name, *giver));
+        let given_up: Vec<_> = self.givers.iter().filter_map(of_client).collect();
+        given_up.into_iter().for_each(|(name, giver)| self.give_up(&name, giver));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (silent degradation): several processes give the same memory, and all but one of them
+    //! copy it back. Hazard (hang): others wait for a process that does not give it.
+    use super::*;
+
+    const NAME: ChunkName = ChunkName { device: [0; 16], fingerprint: crate::chunk::Fingerprint(1) };
+    const CLIENTS: [ClientNumber; 3] = [ClientNumber(1), ClientNumber(2), ClientNumber(3)];
+
+    /// The first client waits, the second one was asked, and the third one waits.
+    fn asked(now: Instant) -> WaitingClients {
+        let [first, second, third] = CLIENTS;
+        let mut waiting = WaitingClients::default();
+        assert!(!waiting.asks_for(first, &NAME, now), "no other client has the bytes");
+        waiting.add(first, LeaseNumber(1), NAME);
+        assert!(waiting.asks_for(second, &NAME, now));
+        assert!(!waiting.asks_for(third, &NAME, now), "one is enough");
+        waiting.add(third, LeaseNumber(3), NAME);
+        waiting
+    }
+
+    fn told(waiting: &mut WaitingClients, now: Instant) -> Vec<bool> {
+        CLIENTS.iter().map(|client| !waiting.arrivals(*client, 9, now).is_empty()).collect()
+    }
+
+    #[test]
+    fn one_client_is_asked_and_the_others_are_told_when_it_has_given() {
+        let now = Instant::now();
+        let mut waiting = asked(now);
+        assert_eq!(told(&mut waiting, now), [false; 3]);
+        waiting.arrived(&NAME);
+        assert_eq!(told(&mut waiting, now), [true, false, true]);
+        assert_eq!(told(&mut waiting, now + TO_GIVE), [false; 3], "each is told once");
+    }
+
+    #[test]
+    fn a_client_that_gives_nothing_is_not_waited_for() {
+        let (now, [first, second, third]) = (Instant::now(), CLIENTS);
+        for leaves in [true, false] {
+            let mut waiting = asked(now);
+            let later = if leaves { now } else { now + TO_GIVE };
+            assert_eq!(told(&mut waiting, later - Duration::from_nanos(1)), [false; 3]);
+            if leaves {
+                waiting.forget(second);
+            }
+            assert_eq!(told(&mut waiting, later), [true, false, true]);
+            waiting.remove(LeaseNumber(3), &NAME);
+            assert!(waiting.asks_for(third, &NAME, later), "it asks again, and the first one waits");
+            assert!(!waiting.asks_for(second, &NAME, later) || !waiting.is_wanted_beside(second, &NAME));
+            waiting.remove(LeaseNumber(1), &NAME);
+            assert!(!waiting.asks_for(first, &NAME, later));
+        }
     }
 }

@@ -96,6 +96,8 @@ pub struct PassPlan {
     pub fingerprints: bool,
     /// The chunks that could be shared are counted.
     pub counts: bool,
+    /// Chunks that were given in vain become private.
+    pub unshares: bool,
 }
 
 /// The schedule of the passes in one context. It belongs to the thread that runs a pass.
@@ -107,6 +109,8 @@ pub struct Schedule {
     has_fingerprinted: bool,
     /// The last pass left chunks that were given and not registered, or had no time to look.
     has_unregistered: bool,
+    /// The last pass could use all of its time for those.
+    has_unshared: bool,
     idle_pause: Duration,
     next_count: Instant,
     /// The start of the block that was fingerprinted last.
@@ -121,6 +125,7 @@ impl Schedule {
             cost: FingerprintCost::default(),
             has_fingerprinted: false,
             has_unregistered: false,
+            has_unshared: false,
             idle_pause: IDLE_PAUSES.0,
             next_count: now,
             cursor: 0,
@@ -133,8 +138,8 @@ impl Schedule {
         PassPauses { least: Duration::ZERO, idle }
     }
 
-    /// A pass begins. Fingerprints may use all of its time, so two passes in a row do not
-    /// fingerprint while other work waits.
+    /// A pass begins. Fingerprints may use all of its time, and so may chunks that were given in
+    /// vain, so two passes in a row do not begin with the same while other work waits.
     pub fn begin(&mut self, now: Instant, has_replies: bool, advises: bool) -> PassPlan {
         let gives_way = self.has_fingerprinted && (has_replies || self.has_unregistered);
         let fingerprints = !gives_way && now >= self.next_fingerprints;
@@ -143,7 +148,9 @@ impl Schedule {
         if counts {
             self.next_count = now + COUNT_INTERVAL;
         }
-        PassPlan { fingerprints, counts }
+        let unshares = !(self.has_unshared && has_replies);
+        self.has_unshared = unshares && self.has_unregistered;
+        PassPlan { fingerprints, counts, unshares }
     }
 
     /// No block was due, or fingerprints failed.
@@ -229,6 +236,22 @@ mod tests {
 
     fn plans(schedule: &mut Schedule, now: Instant, has_replies: bool) -> bool {
         schedule.begin(now, has_replies, false).fingerprints
+    }
+
+    /// A program whose memory was given in vain takes others' meanwhile.
+    #[test]
+    fn memory_becomes_private_in_every_other_pass_while_replies_wait() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(now);
+        schedule.looked_for_unregistered(true);
+        let unshares =
+            |schedule: &mut Schedule, has_replies| schedule.begin(now, has_replies, false).unshares;
+        let passes: Vec<_> = (0..4).map(|_| unshares(&mut schedule, true)).collect();
+        assert_eq!(passes, [true, false, true, false]);
+        assert!(unshares(&mut schedule, false) && unshares(&mut schedule, false));
+        schedule.looked_for_unregistered(false);
+        let passes: Vec<_> = (0..3).map(|_| unshares(&mut schedule, true)).collect();
+        assert_eq!(passes, [false, true, true]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl SharingService {
                 Ok(BrokerAnswer::Noted(self.broker.declare(client, anew, &names)).into())
             }
             (Speaker::Sharer(client), BrokerRequest::Arrivals) => {
-                Ok(BrokerAnswer::Arrived(self.broker.arrivals(client, NOTES)).into())
+                Ok(BrokerAnswer::Arrived(self.broker.arrivals(client, NOTES, Instant::now())).into())
             }
             (Speaker::Sharer(client), BrokerRequest::TakeBack) => {
                 Ok(BrokerAnswer::TakenBack(self.broker.take_back(client, RELEASES)).into())
@@ -250,7 +250,8 @@ impl SharingService {
     fn look_up(&mut self, client: ClientNumber, again: bool, names: &[ChunkName]) -> Reply {
         let look_up = if again { Broker::look_up_again } else { Broker::look_up };
         let mut descriptors = Vec::new();
-        let found = names.iter().map(|name| match look_up(&mut self.broker, client, name) {
+        let now = Instant::now();
+        let found = names.iter().map(|name| match look_up(&mut self.broker, client, name, now) {
             LookUpOutcome::Found(lease, descriptor) => {
                 descriptors.push(descriptor);
                 LookedUp::Chunk(lease)

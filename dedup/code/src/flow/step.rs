@@ -31,6 +31,8 @@ pub(super) struct World {
     pub(super) parameters: ParameterBank,
     /// One of all words of the parameters.
     any: Id,
+    /// The same, of eight bytes.
+    any_address: Id,
     /// The places of instructions that the loader changes.
     relocated: Vec<usize>,
     /// The places behind calls, in rising order.
@@ -68,7 +70,8 @@ impl World {
         let parameters = kernel.parameters.clone().unwrap_or(none);
         let mut values = Values::new();
         let words = parameters.bytes.min(PARAMETERS).div_ceil(8) as u16;
-        let any = if words == 0 { NUMBER } else { values.any_of(0..words) };
+        let [any, any_address] =
+            [false, true].map(|is_long| if words == 0 { NUMBER } else { values.any_of(0..words, is_long) });
         let mut relocated: Vec<usize> =
             kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
         relocated.sort_unstable();
@@ -79,6 +82,7 @@ impl World {
             local: NUMBER,
             parameters,
             any,
+            any_address,
             relocated,
             returns,
             guard: None,
@@ -289,7 +293,12 @@ impl World {
                 if word >= usize::from(words) {
                     return NUMBER;
                 }
-                self.constant(bank, offset + 4 * word as u32, index.count > 0)
+                let table = match (index.count, words) {
+                    (0, _) => None,
+                    (_, 2) => Some(self.any_address),
+                    _ => Some(self.any),
+                };
+                self.constant(bank, offset + 4 * word as u32, table)
             }
         }
     }
@@ -315,11 +324,11 @@ impl World {
         self.guard.and_then(|guard| state.guards.value(place, guard)).unwrap_or(state.values[place])
     }
 
-    /// A word of a bank of constants.
-    fn constant(&mut self, bank: u8, offset: u32, indexed: bool) -> Id {
+    /// A word of a bank of constants. `table`: what it is if the place is computed.
+    fn constant(&mut self, bank: u8, offset: u32, table: Option<Id>) -> Id {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
-            0 if indexed => self.any,
+            0 if table.is_some() => table.unwrap_or(self.any),
             0 if offset < begin => {
                 let known = ADDRESSES_OF_CONSTANTS.iter().find(|(at, _)| *at == offset);
                 match known.filter(|_| begin == PARAMETERS_ON_SM_90) {

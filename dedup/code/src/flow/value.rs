@@ -126,9 +126,12 @@ impl Values {
         self.id(RegisterValue { window: true, constant: Some(constant), least, ..RegisterValue::default() })
     }
 
-    /// The value of one of these words, it is not known which.
-    pub(super) fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
-        let least = vec![(Set::new(), false)];
+    /// The value of one of these words, it is not known which. A number has four bytes; eight bytes
+    /// may be an address, and as a summand they are one.
+    pub(super) fn any_of(&mut self, words: std::ops::Range<u16>, may_be_address: bool) -> Id {
+        // The first word stands for any of them.
+        let summands = if may_be_address { words.clone().take(1).collect() } else { Set::new() };
+        let least = vec![(summands, false)];
         self.id(RegisterValue {
             words: words.clone().collect(),
             offsets: words.collect(),
@@ -274,10 +277,13 @@ impl RegisterValue {
         }
     }
 
-    /// Each alternative has an address of the program's memory among its summands, or was loaded.
+    /// Each alternative has an address of the program's memory among its summands, or was loaded. In
+    /// an address of other memory a word is an index.
     pub(super) fn has_base(&self) -> bool {
         let is_base = |word: &u16| *word < PLACES || *word == GLOBAL;
-        !self.unknown && self.least.iter().all(|(words, memory)| *memory || words.iter().any(is_base))
+        !self.unknown
+            && !self.window
+            && self.least.iter().all(|(words, memory)| *memory || words.iter().any(is_base))
     }
 
     /// The places in the code that this is one of; empty, if it may be something else.

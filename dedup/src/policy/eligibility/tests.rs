@@ -145,7 +145,7 @@ fn a_change_refutes_the_readers_of_the_block() {
     scene.launch(1);
     let refuted = scene.learn(200);
     assert_eq!(refuted, [parameter(1)]);
-    assert_eq!(scene.eligibility(), Eligibility::Changing);
+    assert_eq!(scene.eligibility(), Eligibility::PossibleWriter);
     assert!(scene.facts.relies_on(&refuted) && !scene.facts.relies_on(&[parameter(9)]));
 }
 

@@ -22,6 +22,7 @@
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `pieces` | memory that the program made itself |
 //! | `told_objects` | the objects in it, where its allocator tells of them |
+//! | `segment_places` | where its reservations lie |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
 //! | `broker_start` | how a broker is started, without a trace in the program |
@@ -52,6 +53,7 @@ mod pieces;
 mod prepared;
 mod program;
 mod proofs;
+mod segment_places;
 mod sharing;
 mod stored_addresses;
 mod taken_back;

@@ -182,7 +182,7 @@ impl OpenPass<'_> {
             let names = self.sharing.eligible_names(self.manager, self.tools.device);
             mailbox.post(BackgroundRequest::Count(names));
         }
-        if !mailbox.is_offering() {
+        if plan.unshares && !mailbox.is_offering() {
             self.unshare_unregistered();
         }
         let freed = self.exchange();

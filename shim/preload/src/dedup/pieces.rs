@@ -31,6 +31,11 @@ impl Sharing {
         self.is_on() && is_fit(range.end - range.start) && self.objects.holds_whole(range)
     }
 
+    /// Where to reserve so many bytes, if the program names no place. `None`: the driver may choose.
+    pub(crate) fn place_of_segment(&self, bytes: u64) -> Option<u64> {
+        if self.is_on() { self.segments.next(bytes) } else { None }
+    }
+
     /// The program has reserved a range. `is_placed`: it had named a place.
     pub(crate) fn reserved(&self, range: Range<u64>, is_placed: bool) {
         if !self.is_on() {

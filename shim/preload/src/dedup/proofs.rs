@@ -14,7 +14,7 @@ use wm_abi::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CUdevice,
 };
 use wm_code::results::{Results, Subject};
-use wm_code::verdict::{CodeVerdict, Effects, Why, WordSet};
+use wm_code::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 use wm_dedup::cache::ResultsCache;
 use wm_dedup::readers::ParameterKey;
 use wm_driver::Api;
@@ -169,10 +169,11 @@ enum Doubt {
 
 /// Is the address at an offset of the parameters stored through, or stored?
 fn doubt_of(effects: &Effects, offset: u32) -> Option<Doubt> {
-    // An address without its alignment has a part in two words.
+    // An address without its alignment has a part in two words, and takes part with both of them.
     let words = [offset / 8, offset.div_ceil(8)];
-    let is_in = |set: &WordSet| words.into_iter().any(|word| set.contains(word));
-    if effects.stores.iter().any(|store| is_in(&store.words) || is_in(&store.offsets)) {
+    let is_in = |set: &WordSet| words.into_iter().all(|word| set.contains(word));
+    let stores = |store: &AddressSource| is_in(&store.words.union(&store.offsets));
+    if effects.stores.iter().any(stores) {
         return Some(Doubt::Stores);
     }
     is_in(&effects.escapes).then_some(Doubt::Escapes)
@@ -188,17 +189,19 @@ fn architecture(device: CUdevice) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     //! Hazard (wrong result): a parameter that is stored through counts as only read.
-    use wm_code::verdict::AddressSource;
-
     use super::*;
 
     #[test]
     fn what_is_stored_through_or_stored_is_not_only_read() {
-        let store = AddressSource { words: [1].into_iter().collect(), ..AddressSource::default() };
+        let store = AddressSource {
+            words: [1, 2].into_iter().collect(),
+            offsets: [3].into_iter().collect(),
+            ..AddressSource::default()
+        };
         let effects =
             Effects { stores: vec![store], escapes: [4].into_iter().collect(), ..Effects::default() };
         let read: Vec<u32> = (0..48).step_by(4).filter(|at| doubt_of(&effects, *at).is_none()).collect();
-        assert_eq!(read, [0, 16, 20, 24, 40, 44], "12, 28 and 36 reach into the next word");
-        assert_eq!([8, 32].map(|at| doubt_of(&effects, at)), [Some(Doubt::Stores), Some(Doubt::Escapes)]);
+        assert_eq!(read, [0, 4, 28, 36, 40, 44], "only 12 and 20 have both words");
+        assert_eq!([12, 32].map(|at| doubt_of(&effects, at)), [Some(Doubt::Stores), Some(Doubt::Escapes)]);
     }
 }

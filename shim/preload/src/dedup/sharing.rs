@@ -14,6 +14,7 @@ use super::mailbox::Mailbox;
 use super::pass_tools::PassTools;
 use super::pending::PendingBlocks;
 use super::prepared::ReadingPlaces;
+use super::segment_places::SegmentPlaces;
 use super::told_objects::ToldObjects;
 use super::tracked_blocks::TrackedBlocks;
 use crate::process;
@@ -36,6 +37,8 @@ pub(crate) struct Sharing {
     pub(super) tools: Mutex<Option<PassTools>>,
     /// Addresses at which chunks of other processes are read.
     pub(super) places: ReadingPlaces,
+    /// Places for the program's next segments.
+    pub(super) segments: SegmentPlaces,
     /// The addresses that the program has reserved, and the objects in them.
     pub(super) objects: ToldObjects,
     /// Completed when the background thread was started.
@@ -58,6 +61,7 @@ impl Sharing {
             times: PassTimes::new(),
             tools: Mutex::new(None),
             places: ReadingPlaces::new(),
+            segments: SegmentPlaces::new(),
             objects: ToldObjects::new(),
             started: Once::new(),
         }

@@ -31,7 +31,11 @@ pub(in crate::hooks) unsafe fn mem_address_reserve(
 ) -> CUresult {
     let reserve = driver().get::<symbol::cuMemAddressReserve>();
     // SAFETY: the program's arguments.
-    let result = unsafe { reserve(address, bytes, alignment, wanted, flags) };
+    let reserve_at = |place| unsafe { reserve(address, bytes, alignment, place, flags) };
+    let place = if wanted == 0 { PROCESS.sharing.place_of_segment(bytes as u64) } else { None };
+    let placed = place.map(reserve_at).filter(|result| *result == CUresult::SUCCESS);
+    // The program's own call tells it what is wrong.
+    let result = placed.unwrap_or_else(|| reserve_at(wanted));
     if result == CUresult::SUCCESS {
         segment::reserved(bytes as u64);
         // SAFETY: just written by the driver.
