@@ -39,7 +39,7 @@ enum Step {
 }
 
 /// A client that was asked for a chunk is not waited for any longer.
-const TO_GIVE: Duration = Duration::from_secs(2);
+const TO_GIVE: Duration = Duration::from_secs(5);
 
 /// Did the client hold the chunk under an earlier broker?
 fn again() -> impl Strategy<Value = bool> {

@@ -16,7 +16,7 @@ use super::numbers::{ClientNumber, LeaseNumber};
 use crate::chunk::ChunkName;
 
 /// How long other clients wait for the one that was asked to give a chunk.
-const TO_GIVE: Duration = Duration::from_secs(2);
+const TO_GIVE: Duration = Duration::from_secs(5);
 
 /// A client that was asked to give a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -174,9 +174,10 @@ def enable(
         are the driver's (multipath.md).
     multipath_min (a size with its unit such as 32MiB or 1GiB; default: as measured): Smallest copy that threads carry
         or several links share.
-    dedup (off, advise, auto, on; default: off): `on`: memory with the same bytes as another process's, such as weights
-        of one model, is stored once on each GPU (dedup.md). Set it before Python starts. `advise`: the library counts
-        what would be shared and changes no memory.
+    dedup (off, advise, auto, on; default: auto): Memory with the same bytes as another process's, such as weights of
+        one model, is stored once on each GPU (dedup.md). `auto`: once this process and another one of the user have
+        copied much from the host. `on`: from the first bytes on. Set it before Python starts. `advise`: the library
+        counts what would be shared and changes no memory.
     dedup_from (a size such as 1GiB; default: 1GiB): With `WMSHIM_DEDUP=auto`: a process begins to share once it has
         copied this much from the host, and another process of the user, too.
     dedup_share (a share above 0% such as 1% or 0.5%; default: 1%): Most of the GPU's time to spend on fingerprints of

@@ -16,16 +16,21 @@ use super::sharing::Sharing;
 use crate::process::driver;
 use crate::registry;
 
-/// Chunks that are prepared at once: somewhat more than a pass exchanges. Each may need a
+/// Memories that are prepared at once: somewhat more than a pass exchanges. Each may need a
 /// descriptor; of those that the program may have, it is left fifteen of sixteen.
 const AHEAD: usize = 64;
 const OF_DESCRIPTORS: usize = 16;
+
+/// Chunks that are prepared at once. Those of pieces are many, and other processes wait for what
+/// this one was asked to give.
+const CHUNKS_AHEAD: usize = 192;
 
 impl Sharing {
     /// The next chunks of a device; they are asked about from now on.
     pub(super) fn next_chunks(&self, manager: &'static Manager<Device>) -> Vec<NamedChunk> {
         let room = ahead().saturating_sub(self.mailbox.replies());
-        if room == 0 || !self.status.shares() {
+        let chunk_room = CHUNKS_AHEAD.saturating_sub(self.mailbox.reply_chunks());
+        if room == 0 || chunk_room == 0 || !self.status.shares() {
             return Vec::new();
         }
         let Ok(device) = driver().device_uuid(manager.gpu().ordinal()) else { return Vec::new() };
@@ -35,7 +40,7 @@ impl Sharing {
         // chunks of others.
         let first = process_number() % blocks.len().max(1);
         blocks.rotate_left(first);
-        let mut chosen = Vec::new();
+        let (mut chosen, mut chunks) = (Vec::new(), 0);
         for block in blocks {
             let mut facts = block.facts();
             self.mailbox.release(facts.withdrawn());
@@ -44,12 +49,13 @@ impl Sharing {
             }
             let asked = facts.ask(room - chosen.len());
             drop(facts);
+            chunks += asked.len() * block.unit as usize;
             chosen.extend(asked.into_iter().map(|(index, print)| NamedChunk {
                 block: Arc::clone(&block),
                 index,
                 name: name(print),
             }));
-            if chosen.len() >= room {
+            if chosen.len() >= room || chunks >= chunk_room {
                 break;
             }
         }

@@ -32,6 +32,7 @@ use super::to_take::MemoryToTake;
 use super::tracked_blocks::TrackedBlock;
 use crate::process::{self, driver};
 use crate::registry;
+use crate::settings;
 
 /// How long it waits for requests before it runs a pass that is due.
 const REQUEST_WAIT: Duration = Duration::from_millis(50);
@@ -66,7 +67,8 @@ impl Sharing {
                 proofs: KernelProofs::new(folder.as_deref().map(ResultsCache::new)),
             };
             if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, move || thread.run()) {
-                log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
+                let level = super::level(settings::load().dedup);
+                log::log!(level, "WMSHIM_DEDUP has no effect: no thread could be started: {error}");
             }
         });
     }
@@ -160,7 +162,8 @@ impl BrokerThread {
             match connect() {
                 Ok(client) => self.client = Some(client),
                 Err(problem) => {
-                    log::warn!("nothing is shared with other processes: {problem}");
+                    let level = super::level(settings::load().dedup);
+                    log::log!(level, "nothing is shared with other processes: {problem}");
                     self.talks = false;
                     return None;
                 }

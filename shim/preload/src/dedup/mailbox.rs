@@ -155,6 +155,11 @@ impl Mailbox {
         self.mail().replies.len()
     }
 
+    /// Chunks in these replies.
+    pub(super) fn reply_chunks(&self) -> usize {
+        self.mail().replies.iter().map(PassReply::count).sum()
+    }
+
     /// The broker answered an offer, and the blocks know the answer.
     pub(super) fn offered(&self) {
         let mut mail = self.mail();

@@ -70,6 +70,11 @@ use crate::process::own_memory;
 use crate::settings::{Dedup, Settings};
 pub(crate) use sharing::Sharing;
 
+/// How loudly to say that nothing is shared: `auto` is the default, and promises nothing.
+fn level(dedup: Dedup) -> log::Level {
+    if dedup == Dedup::Auto { log::Level::Info } else { log::Level::Warn }
+}
+
 impl Sharing {
     /// Decides for the whole process. To be called before the first hook is connected. `events`
     /// tells this value of blocks.
@@ -79,7 +84,7 @@ impl Sharing {
         }
         let unreadable = (!own_memory::is_readable()).then_some("a kernel that forbids process_vm_readv");
         match pin_reason::of_settings(settings).or(unreadable) {
-            Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
+            Some(why) => log::log!(level(settings.dedup), "WMSHIM_DEDUP has no effect with {why}"),
             None => {
                 match settings.dedup {
                     Dedup::Auto => self.status.begin_asleep(),

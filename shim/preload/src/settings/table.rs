@@ -239,11 +239,12 @@ settings! {
         "WMSHIM_MULTIPATH_MIN": "a size with its unit such as 32MiB or 1GiB", "as measured"
             => multipath_min: Option<u64> = None, |text| words(text, bytes).map(Some);
         // Sharing between processes.
-        /// `on`: memory with the same bytes as another process's, such as weights of one model, is
-        /// stored once on each GPU ([dedup.md](dedup.md)). Set it before Python starts. `advise`:
-        /// the library counts what would be shared and changes no memory.
-        "WMSHIM_DEDUP": "off, advise, auto, on", "off"
-            => dedup: Dedup = Dedup::Off, |text| words(text, dedup);
+        /// Memory with the same bytes as another process's, such as weights of one model, is stored
+        /// once on each GPU ([dedup.md](dedup.md)). `auto`: once this process and another one of
+        /// the user have copied much from the host. `on`: from the first bytes on. Set it before
+        /// Python starts. `advise`: the library counts what would be shared and changes no memory.
+        "WMSHIM_DEDUP": "off, advise, auto, on", "auto"
+            => dedup: Dedup = Dedup::Auto, |text| words(text, dedup);
         /// With `WMSHIM_DEDUP=auto`: a process begins to share once it has copied this much from
         /// the host, and another process of the user, too.
         "WMSHIM_DEDUP_FROM": "a size such as 1GiB", "1GiB"
@@ -361,7 +362,7 @@ mod tests {
             for text in texts {
                 let (settings, lines) = read(&[(variable, text)]);
                 assert_eq!(lines.len(), 1, "{variable}={text}: {lines:?}");
-                assert_eq!((settings.dedup, settings.dedup_share), (Dedup::Off, 0.01));
+                assert_eq!((settings.dedup, settings.dedup_share), (Dedup::Auto, 0.01));
             }
         }
         let (settings, lines) = read(&[("WMSHIM_DEDUP", "Advise"), ("WMSHIM_DEDUP_SHARE", "0.5%")]);
