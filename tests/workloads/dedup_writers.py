@@ -3,7 +3,7 @@
 
     python3 tests/workloads/dedup_writers.py [--library dist/lib/libwmshim.so] [--only rate,skipped,...] [--seconds 8] [--rounds 3]
 
-Each loads the same 64 matrices (1 GiB) from the host. It *reads* for `--seconds`: whatever it does then changes no byte. Then it *writes*, so many
+Each loads the same 160 matrices (1.25 GiB) from the host. It *reads* for `--seconds`: whatever it does then changes no byte. Then it *writes*, so many
 steps, and says a checksum of everything; that is done `--rounds` times. Bare runs come first, for the right answers. Under the library two of each run,
 all at once, so that each finds its bytes in another process. The row says the bytes that were shared at most, copies made for writes, and faults.
 """
@@ -16,21 +16,21 @@ import tempfile
 import time
 import zlib
 
-COUNT, SIDE, STEPS = 64, 2048, 20
+COUNT, SIDE, STEPS = 160, 2048, 20
 
 
 def matrices(torch, seed):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(-64, 64, (SIDE, SIDE), generator=generator, dtype=torch.float32) / 64 for _ in range(COUNT)]
+    return [(torch.randint(-64, 64, (SIDE, SIDE), generator=generator, dtype=torch.float32) / 64).to(torch.bfloat16) for _ in range(COUNT)]
 
 
 class Model:
-    """The weights, a batch, and what the kinds need. Values are multiples of 1/64, so that sums and differences of few are exact."""
+    """The weights, a batch, and what the kinds need. Values are multiples of 1/64 below 4, so that bfloat16 has sums and differences of few."""
 
     def __init__(self, torch):
         self.torch = torch
         self.weights = [one.cuda() for one in matrices(torch, 1)]
-        self.x = torch.linspace(-1, 1, SIDE, device="cuda")[None].repeat(8, 1)
+        self.x = torch.linspace(-1, 1, SIDE, device="cuda", dtype=torch.bfloat16)[None].repeat(8, 1)
         self.extra = []
 
     def forward(self, weights=None):
@@ -84,7 +84,7 @@ def skipped(model):
 
 def perturbed(model):
     """A perturbation that is taken back."""
-    noise = model.torch.randint(-8, 8, (SIDE, SIDE), device="cuda", generator=model.torch.Generator("cuda").manual_seed(3)).float() / 64
+    noise = model.torch.randint(-1, 2, (SIDE, SIDE), device="cuda", generator=model.torch.Generator("cuda").manual_seed(3)).to(model.x) / 64
     def read():
         for weight in model.weights:
             weight += noise
@@ -111,8 +111,8 @@ def rewritten(model):
 
 def merged(model):
     """Adapters of rank 8 that are merged into the weights: zeros at first."""
-    down = [model.torch.zeros(8, SIDE, device="cuda") for _ in model.weights]
-    up = model.torch.ones(SIDE, 8, device="cuda") / 64
+    down = [model.torch.zeros(8, SIDE, device="cuda", dtype=model.x.dtype) for _ in model.weights]
+    up = model.torch.ones(SIDE, 8, device="cuda", dtype=model.x.dtype) / 64
     def merge():
         for weight, one in zip(model.weights, down):
             weight.addmm_(up, one)

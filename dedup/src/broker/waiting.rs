@@ -3,7 +3,7 @@
 //! is alone with its bytes would gain nothing for it.
 //!
 //! Of several clients that have the bytes one is asked to give its memory, and the others wait for
-//! it: memory that is given in vain has to be made private again. A client that does not give it in
+//! it: memory of a second one would have to be made private again. A client that does not give it in
 //! [`TO_GIVE`] is not waited for any longer.
 //!
 //! Invariant: a lease waits for one name, and is told once to ask again: a chunk of it has come, or
@@ -20,7 +20,7 @@ const TO_GIVE: Duration = Duration::from_secs(5);
 
 /// A client that was asked to give a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Giver {
+struct AskedClient {
     client: ClientNumber,
     until: Instant,
 }
@@ -38,9 +38,9 @@ struct Waiter {
 pub(super) struct WaitingClients {
     waiters: HashMap<ChunkName, Vec<Waiter>>,
     arrivals: HashMap<ClientNumber, Vec<ChunkName>>,
-    givers: HashMap<ChunkName, Giver>,
+    givers: HashMap<ChunkName, AskedClient>,
     /// The givers by the time until which they are waited for. Some are none any more.
-    pending: VecDeque<(ChunkName, Giver)>,
+    pending: VecDeque<(ChunkName, AskedClient)>,
 }
 
 impl WaitingClients {
@@ -64,7 +64,7 @@ impl WaitingClients {
         let is_wanted = self.is_wanted_beside(client, name);
         let may_give = is_wanted && self.givers.get(name).is_none_or(|giver| giver.client == client);
         if may_give {
-            let giver = Giver { client, until: now + TO_GIVE };
+            let giver = AskedClient { client, until: now + TO_GIVE };
             self.givers.insert(*name, giver);
             self.pending.push_back((*name, giver));
         }
@@ -83,7 +83,7 @@ impl WaitingClients {
         }
     }
 
-    fn give_up(&mut self, name: &ChunkName, giver: Giver) {
+    fn give_up(&mut self, name: &ChunkName, giver: AskedClient) {
         if self.givers.get(name) == Some(&giver) {
             self.arrived(name);
         }
@@ -113,7 +113,7 @@ impl WaitingClients {
     pub(super) fn forget(&mut self, client: ClientNumber) {
         self.arrivals.remove(&client);
         let of_client =
-            |(name, giver): (&ChunkName, &Giver)| (giver.client == client).then_some((*name, *giver));
+            |(name, giver): (&ChunkName, &AskedClient)| (giver.client == client).then_some((*name, *giver));
         let given_up: Vec<_> = self.givers.iter().filter_map(of_client).collect();
         given_up.into_iter().for_each(|(name, giver)| self.give_up(&name, giver));
     }

@@ -96,7 +96,7 @@ pub struct PassPlan {
     pub fingerprints: bool,
     /// The chunks that could be shared are counted.
     pub counts: bool,
-    /// Chunks that were given in vain become private.
+    /// Chunks that were given and not registered become private.
     pub unshares: bool,
 }
 
@@ -138,8 +138,8 @@ impl Schedule {
         PassPauses { least: Duration::ZERO, idle }
     }
 
-    /// A pass begins. Fingerprints may use all of its time, and so may chunks that were given in
-    /// vain, so two passes in a row do not begin with the same while other work waits.
+    /// A pass begins. Fingerprints may use all of its time, and so may chunks that were given and
+    /// not registered, so two passes in a row do not begin with the same while other work waits.
     pub fn begin(&mut self, now: Instant, has_replies: bool, advises: bool) -> PassPlan {
         let gives_way = self.has_fingerprinted && (has_replies || self.has_unregistered);
         let fingerprints = !gives_way && now >= self.next_fingerprints;
@@ -238,7 +238,7 @@ mod tests {
         schedule.begin(now, has_replies, false).fingerprints
     }
 
-    /// A program whose memory was given in vain takes others' meanwhile.
+    /// A program of whose memory some was not registered takes others' meanwhile.
     #[test]
     fn memory_becomes_private_in_every_other_pass_while_replies_wait() {
         let now = Instant::now();

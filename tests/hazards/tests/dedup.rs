@@ -62,9 +62,9 @@ fn by_auto_programs_share_once_there_are_two() {
     let stage = Stage::new();
     let auto = [("WMSHIM_DEDUP", "auto"), ("WMSHIM_DEDUP_FROM", "8MiB")];
     let mut small = stage.start_with(&auto);
-    small.load(&[(0, 7, 4)]);
+    small.obey("piece 0 7 4");
     let mut first = stage.start_with(&auto);
-    first.load(&[(0, 7, 8)]);
+    first.obey("piece 0 7 8");
     let mut sharers: Vec<Sharer> = vec![small, first];
     assert_eq!(read_until(&mut sharers, 8, 2000), [0, 0]);
     for sharer in &mut sharers {
@@ -72,7 +72,7 @@ fn by_auto_programs_share_once_there_are_two() {
     }
     assert!(stage.broker().is_none(), "there is nothing to share");
     sharers.push(stage.start_with(&auto));
-    sharers[2].load(&[(0, 7, 8)]);
+    sharers[2].obey("piece 0 7 8");
     let small = sharers.remove(0);
     share(&mut sharers, 8);
     sharers.iter_mut().for_each(|sharer| sharer.expect_right("shared"));

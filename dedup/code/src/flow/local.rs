@@ -1,7 +1,8 @@
 //! The thread's own memory: slots at known distances from the stack pointer, and the rest as one.
 
+use super::forms::is_zero;
 use super::state::MachineState;
-use super::step::{World, is_zero};
+use super::step::World;
 use super::value::{Id, NUMBER};
 use crate::sass::{Action, File, MachineInstruction, Operand, Registers};
 

@@ -1,6 +1,7 @@
 //! Where the addresses of a kernel's loads and stores come from: a forward analysis of its machine
 //! code to a fixed point.
 
+mod forms;
 mod graph;
 mod guards;
 mod hash;

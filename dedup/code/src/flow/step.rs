@@ -1,5 +1,6 @@
 //! The effect of one instruction on the values.
 
+use super::forms::{is_byte_of_table, is_one, is_size, is_small, is_window, is_zero};
 use super::guards::PredicateGuard;
 use super::state::{MachineState, StatePlaces};
 use super::value::{CODED, GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
@@ -483,46 +484,5 @@ impl World {
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
         Some(self.written(address, data, MemoryAccess::Change))
-    }
-}
-
-fn is_one(source: &Operand) -> bool {
-    *source == Operand::Immediate(1)
-}
-
-pub(super) fn is_zero(source: &Operand) -> bool {
-    match source {
-        Operand::Registers(registers, _) => registers.count == 0,
-        Operand::Immediate(number) => *number == 0,
-        _ => false,
-    }
-}
-
-/// A mask of few low bits: what remains is less than the distance between two allocations, so that
-/// it is no base, nor does the base depend on it.
-fn is_small(one: &MachineInstruction) -> bool {
-    let and = one.fields.bits(72, 8) == 0xc0;
-    and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
-}
-
-/// One byte at a computed place among the constants. As with a small mask, it is no base.
-fn is_byte_of_table(one: &MachineInstruction) -> bool {
-    let is_indexed = matches!(one.sources[0], Operand::Constant { index, .. } if index.count > 0);
-    is_indexed && one.fields.bits(73, 3) == 0
-}
-
-/// A special register with the place of the block's or the thread's memory.
-fn is_window(one: &MachineInstruction) -> bool {
-    let register = one.fields.bits(72, 8);
-    matches!(one.name, "S2R" | "S2UR" | "CS2R") && matches!(register, 0x2e..=0x30 | 0x34)
-}
-
-/// Of the driver's constants before the parameters: the sizes of block and grid, the first stack
-/// pointer, and the descriptor of global memory. Others may be places of memory.
-fn is_size(begin: u32, offset: u32) -> bool {
-    match begin {
-        0x380.. => (0x358..0x380).contains(&offset),
-        0x210.. => offset < 0x18 || matches!(offset, 0x28 | 0x208 | 0x20c),
-        _ => offset < 0x18 || matches!(offset, 0x28 | 0x118 | 0x11c),
     }
 }

@@ -277,8 +277,8 @@ impl RegisterValue {
         }
     }
 
-    /// Each alternative has an address of the program's memory among its summands, or was loaded. In
-    /// an address of other memory a word is an index.
+    /// Each alternative has an address of the program's memory among its summands, or was loaded.
+    /// In an address of other memory a word is an index.
     pub(super) fn has_base(&self) -> bool {
         let is_base = |word: &u16| *word < PLACES || *word == GLOBAL;
         !self.unknown

@@ -71,6 +71,7 @@ impl Sharing {
             return Vec::new();
         }
         self.blocks.all().iter().for_each(|block| block.noted.forget());
+        self.recent.changed();
         let mut blocks = self.blocks.shared();
         blocks.retain(|block| block.facts().relies_on(reversed));
         self.pending.add(blocks.iter().map(Arc::clone));

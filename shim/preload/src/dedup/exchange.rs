@@ -68,6 +68,8 @@ impl<'a> ChunkExchange<'a> {
         let mut exchange = Self { sharing, manager, until: Instant::now() + limit, again: Vec::new() };
         let freed = exchange.replace_found(found, &equal);
         exchange.give_missing(missing, &prints);
+        // Words that reach a block which is shared now are looked at again.
+        sharing.recent.changed();
         sharing.mailbox.return_replies(exchange.again);
         freed
     }

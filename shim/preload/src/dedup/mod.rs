@@ -8,6 +8,7 @@
 //! | `stored_addresses` | blocks whose addresses the program copies to the device |
 //! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
 //! | `noted` | kernels that a block knows already |
+//! | `recent_words` | words of launches that need no second look |
 //! | `kernel_effects` | the key of each kernel, and the verdicts |
 //! | `proofs` | the verdicts that come from kernels' code |
 //! | `company` | the other processes that could share |
@@ -53,6 +54,7 @@ mod pieces;
 mod prepared;
 mod program;
 mod proofs;
+mod recent_words;
 mod segment_places;
 mod sharing;
 mod stored_addresses;

@@ -18,20 +18,27 @@ use super::kernels::MOST;
 use super::sharing::Sharing;
 use super::tracked_blocks::TrackedBlock;
 use crate::registry;
+use crate::settings::{self, Dedup};
 
 impl Sharing {
-    /// Is it worth while to make a piece of so many bytes so that it could be shared? Its chunks
-    /// are compared by one launch.
-    pub(crate) fn takes_pieces_of(&self, bytes: u64) -> bool {
-        self.is_on() && is_fit(bytes)
+    /// Is it worth while to make a piece of so many bytes so that it could be shared, though it is
+    /// not to move? Its chunks are compared by one launch. By default sharing takes what moves take.
+    pub(crate) fn asks_for_pieces_of(&self, bytes: u64) -> bool {
+        self.is_on() && settings::load().dedup == Dedup::On && is_fit(bytes)
+    }
+
+    /// The same of the piece in a range.
+    pub(crate) fn asks_for_piece(&self, range: &Range<u64>) -> bool {
+        self.asks_for_pieces_of(range.end - range.start) && self.takes_piece(range)
     }
 
     /// Could the piece in a range be shared?
-    pub(crate) fn takes_piece(&self, range: &Range<u64>) -> bool {
+    fn takes_piece(&self, range: &Range<u64>) -> bool {
         self.is_on() && is_fit(range.end - range.start) && self.objects.holds_whole(range)
     }
 
-    /// Where to reserve so many bytes, if the program names no place. `None`: the driver may choose.
+    /// Where to reserve so many bytes, if the program names no place. `None`: the driver may
+    /// choose.
     pub(crate) fn place_of_segment(&self, bytes: u64) -> Option<u64> {
         if self.is_on() { self.segments.next(bytes) } else { None }
     }
@@ -42,6 +49,7 @@ impl Sharing {
             return;
         }
         let joined = self.objects.reserved(range, is_placed);
+        self.recent.changed();
         for piece in joined {
             // Nothing lies in the new range yet, so no kernel reaches the piece from there.
             let _private = self.piece_leaves(piece.start);
@@ -52,6 +60,7 @@ impl Sharing {
     pub(crate) fn unreserved(&self, start: u64) {
         if self.is_on() {
             self.objects.unreserved(start);
+            self.recent.changed();
         }
     }
 
@@ -81,6 +90,7 @@ impl Sharing {
             return false;
         }
         if let Some(block) = self.blocks.forget(address) {
+            self.recent.changed();
             self.mailbox.release(block.facts().freed());
         }
         true
@@ -89,14 +99,17 @@ impl Sharing {
     /// An allocator that tells of all objects in its segments has made one.
     pub(crate) fn object_made(&self, object: Range<u64>) {
         if self.is_on() {
-            self.objects.made(object);
+            self.objects.made(object.clone());
+            self.recent.object_changed(&object);
         }
     }
 
     /// The object that begins at an address is freed.
     pub(crate) fn object_freed(&self, start: u64) {
         if self.is_on() {
+            let object = self.objects.object(start).unwrap_or(start..start + 1);
             self.objects.freed(start);
+            self.recent.object_changed(&object);
         }
     }
 

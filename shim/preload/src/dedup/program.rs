@@ -21,7 +21,7 @@ use wm_memory::Manager;
 use super::mailbox::BackgroundRequest;
 use super::sharing::Sharing;
 use super::tracked_blocks::TrackedBlock;
-use crate::launches::{ArgumentsRead, Launch, LaunchedWork, Submission};
+use crate::launches::{self, ArgumentsRead, Launch, LaunchWord, LaunchedWork, Submission};
 use crate::process::{preserve_errno, streams};
 use crate::registry;
 
@@ -96,7 +96,9 @@ impl Sharing {
                 self.start_broker_thread();
             }
             let manager = registry::owner(address).or_else(|| self.manager_of_piece(address))?;
-            self.blocks.track(manager, address)
+            let block = self.blocks.track(manager, address);
+            self.recent.changed();
+            block
         })
     }
 
@@ -232,19 +234,27 @@ impl Sharing {
     /// look-up.
     #[inline]
     fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
-        let mut known = self.kernels.known_key(function);
+        let identity = launches::CODE.identity(function);
         for word in launch.words() {
-            if let Some(object) = self.reach(word.address) {
-                self.add_users_of_object(&object, function, word.offset, writes);
+            let tag = self.recent.tag(identity, word.offset, word.address);
+            if self.recent.has(tag) {
                 continue;
             }
-            let beside = self.blocks.beside(word.address);
-            // A new key asks the driver, so it is made outside the index.
-            if known.is_none() && (beside.is_some() || self.blocks.find(word.address).is_some()) {
-                known = Some(self.kernels.key(function));
+            self.add_users_of_word(word, function, writes);
+            if writes.is_empty() {
+                self.recent.note(tag);
             }
-            let Some(function) = known else { continue };
-            let key = ParameterKey { function, offset: word.offset };
+        }
+    }
+
+    fn add_users_of_word(&self, word: &LaunchWord, function: CUfunction, writes: &mut PossibleWrites) {
+        if let Some(object) = self.reach(word.address) {
+            return self.add_users_of_object(&object, function, word.offset, writes);
+        }
+        let beside = self.blocks.beside(word.address);
+        // A new key asks the driver, so it is made outside the index.
+        if beside.is_some() || self.blocks.find(word.address).is_some() {
+            let key = ParameterKey { function: self.kernels.key(function), offset: word.offset };
             self.blocks.with(word.address, |block| self.add_user(block, key, writes));
             beside.iter().for_each(|block| self.add_user(block, key, writes));
         }
@@ -362,6 +372,7 @@ impl Sharing {
             return;
         }
         if let Some(block) = self.blocks.forget(address) {
+            self.recent.changed();
             let leases = block.facts().freed();
             self.mailbox.release_freed(block, leases);
         }

@@ -14,6 +14,7 @@ use super::mailbox::Mailbox;
 use super::pass_tools::PassTools;
 use super::pending::PendingBlocks;
 use super::prepared::ReadingPlaces;
+use super::recent_words::RecentWords;
 use super::segment_places::SegmentPlaces;
 use super::told_objects::ToldObjects;
 use super::tracked_blocks::TrackedBlocks;
@@ -25,6 +26,7 @@ pub(crate) struct Sharing {
     pub(super) status: SharingStatus,
     pub(super) blocks: TrackedBlocks,
     pub(super) kernels: ProcessKernels,
+    pub(super) recent: RecentWords,
     pub(super) graphs: GraphFacts,
     pub(super) mailbox: Mailbox,
     pub(super) pending: PendingBlocks,
@@ -52,6 +54,7 @@ impl Sharing {
             status: SharingStatus::new(),
             blocks: TrackedBlocks::new(),
             kernels: ProcessKernels::new(),
+            recent: RecentWords::new(),
             graphs: GraphFacts::new(),
             mailbox: Mailbox::new(),
             pending: PendingBlocks::new(),

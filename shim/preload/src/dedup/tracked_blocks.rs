@@ -70,15 +70,18 @@ impl UnshareStep {
 
 impl TrackedBlock {
     /// The block at an address. `None`: the manager has no block there, or the block is too small
-    /// to be shared.
+    /// to be shared, or its memory is neither in chunks nor the program's own.
     fn at(manager: &'static Manager<Device>, address: u64) -> Option<Self> {
         let block = manager.block(address)?;
         let bytes = block.tiers.total();
         if bytes < CHUNK_BYTES || !block.address.is_multiple_of(CHUNK_BYTES) {
             return None;
         }
-        let new =
-            if manager.has_adopted(block.address) { BlockFacts::of_one_memory } else { BlockFacts::new };
+        let new = match manager.has_adopted(block.address) {
+            true => BlockFacts::of_one_memory,
+            false if manager.settings().chunked => BlockFacts::new,
+            false => return None,
+        };
         let facts = new(bytes, Instant::now());
         Some(Self {
             manager,

@@ -133,11 +133,10 @@ impl Migrations {
     /// The device has no room for a piece. If it is too small to come back later, others leave so
     /// that there is room for later ones, too. `false`: there is no more room than before.
     pub(crate) fn make_for_piece(&self, manager: &Manager<Device>, bytes: u64, is_movable: bool) -> bool {
-        match is_movable {
-            true => self.make_for(manager, bytes),
+        match bytes >= SMALLEST {
+            true => is_movable && self.make_for(manager, bytes),
             // Where nothing moves, the driver is not asked for the device's size either.
-            false if bytes >= SMALLEST || !self.is_migrating() => false,
-            false => self.make_for(manager, bytes.max(small_room(manager))),
+            false => self.is_migrating() && self.make_for(manager, bytes.max(small_room(manager))),
         }
     }
 

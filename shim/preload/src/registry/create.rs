@@ -141,7 +141,8 @@ fn manager_settings(device: CUdevice, total: u64) -> wm_memory::ManagerSettings 
         // With moves from the first shortage on: `Manager::expect_moves`. A program that fits keeps
         // all of the device. In a pause all memory moves, and large handles go faster.
         movable: settings.may_pause(),
-        chunked: matches!(settings.dedup, settings::Dedup::On | settings::Dedup::Auto),
+        // By default blocks keep large handles, which are made sooner.
+        chunked: settings.dedup == settings::Dedup::On,
         kept_copies: settings.kept_copies,
         verify_moves: settings.verify == settings::Verify::Moves,
     }

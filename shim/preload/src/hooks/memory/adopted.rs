@@ -41,7 +41,7 @@ pub(super) fn adopt_in(address: u64, bytes: u64) {
 /// Do moves or sharing take the piece in a range?
 fn takes(range: &Range<u64>) -> bool {
     let moves = PROCESS.moves.is_on() && range.end - range.start >= PROCESS.moves.smallest();
-    moves || PROCESS.sharing.takes_piece(range)
+    moves || PROCESS.sharing.asks_for_piece(range)
 }
 
 /// The same for the piece of an alias, which was disowned without need.

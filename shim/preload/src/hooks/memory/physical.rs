@@ -132,7 +132,7 @@ impl CreateRequest {
         let moves = PROCESS.moves.is_on()
             && bytes >= PROCESS.moves.smallest()
             && manager.settings().overflow.contains(&Tier::Host);
-        moves || PROCESS.sharing.takes_pieces_of(bytes) && !callers::is_torch_itself()
+        moves || PROCESS.sharing.asks_for_pieces_of(bytes) && !callers::is_torch_itself()
     }
 
     /// New memory of the device. A piece that could lie on the host leaves the headroom to the
