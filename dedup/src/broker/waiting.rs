@@ -2,9 +2,9 @@
 //! another one has the same bytes, since memory that is shared can be read only, and a client that
 //! is alone with its bytes would gain nothing for it.
 //!
-//! Of several clients that have the bytes one is asked to give its memory, and the others wait for
-//! it: memory of a second one would have to be made private again. A client that does not give it in
-//! [`TO_GIVE`] is not waited for any longer.
+//! Of several clients that have the bytes one is asked to give its memory, and the others wait
+//! for it: memory of a second one would have to be made private again. A client that does not give
+//! it in [`TO_GIVE`] is not waited for any longer.
 //!
 //! Invariant: a lease waits for one name, and is told once to ask again: a chunk of it has come, or
 //! the client that was asked for it has given none.

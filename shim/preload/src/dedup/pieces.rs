@@ -22,7 +22,8 @@ use crate::settings::{self, Dedup};
 
 impl Sharing {
     /// Is it worth while to make a piece of so many bytes so that it could be shared, though it is
-    /// not to move? Its chunks are compared by one launch. By default sharing takes what moves take.
+    /// not to move? Its chunks are compared by one launch. By default sharing takes what moves
+    /// take.
     pub(crate) fn asks_for_pieces_of(&self, bytes: u64) -> bool {
         self.is_on() && settings::load().dedup == Dedup::On && is_fit(bytes)
     }

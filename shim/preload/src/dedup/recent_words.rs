@@ -1,12 +1,12 @@
-//! Words of launches that were looked at lately, and need no second look: nothing that they reach is
-//! shared and may be written, and all of it has the parameter in its books.
+//! Words of launches that were looked at lately, and need no second look: nothing that they reach
+//! is shared and may be written, and all of it has the parameter in its books.
 //!
 //! A model launches the same kernels with the same weights again and again; to find the objects and
 //! blocks that each word reaches takes locks.
 //!
-//! Invariant: a tag is that of a kernel, a place among its parameters, an address and the changes so
-//! far, so it is never met again once something changed that the answer depends on: blocks that are
-//! tracked, shared or freed, verdicts, and the objects at the address.
+//! Invariant: a tag is that of a kernel, a place among its parameters, an address and the changes
+//! so far, so it is never met again once something changed that the answer depends on: blocks that
+//! are tracked, shared or freed, verdicts, and the objects at the address.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -19,6 +19,7 @@ use wm_driver::{Device, lock};
 use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
 
 use super::noted::NotedParameters;
+use crate::settings::{self, Dedup};
 
 /// How long a step on the way back to private memory waits for calls that are being made.
 pub(super) const CLOSE: Duration = Duration::from_millis(10);
@@ -70,7 +71,7 @@ impl UnshareStep {
 
 impl TrackedBlock {
     /// The block at an address. `None`: the manager has no block there, or the block is too small
-    /// to be shared, or its memory is neither in chunks nor the program's own.
+    /// to be shared, or by default its memory is not the program's own.
     fn at(manager: &'static Manager<Device>, address: u64) -> Option<Self> {
         let block = manager.block(address)?;
         let bytes = block.tiers.total();
@@ -79,8 +80,8 @@ impl TrackedBlock {
         }
         let new = match manager.has_adopted(block.address) {
             true => BlockFacts::of_one_memory,
-            false if manager.settings().chunked => BlockFacts::new,
-            false => return None,
+            false if settings::load().dedup == Dedup::Auto => return None,
+            false => BlockFacts::new,
         };
         let facts = new(bytes, Instant::now());
         Some(Self {
