@@ -20,8 +20,10 @@ COUNT, SIDE, STEPS = 160, 2048, 20
 
 
 def matrices(torch, seed):
+    """Eight drawn ones, and those turned by so many rows: to draw all takes a minute of the processor."""
     generator = torch.Generator().manual_seed(seed)
-    return [(torch.randint(-64, 64, (SIDE, SIDE), generator=generator, dtype=torch.float32) / 64).to(torch.bfloat16) for _ in range(COUNT)]
+    drawn = [(torch.randint(-64, 64, (SIDE, SIDE), generator=generator, dtype=torch.float32) / 64).to(torch.bfloat16) for _ in range(8)]
+    return [drawn[number % 8].roll(number // 8, 0) for number in range(COUNT)]
 
 
 class Model:
@@ -278,7 +280,7 @@ def main():
                 for pid, one in (shared(options, name_of_stats) if name_of_stats else {}).items():
                     kept = figures.setdefault(pid, {})
                     kept["shared"] = max(kept.get("shared", 0), one["shared_bytes"])
-                    kept["avoided"] = one["faults_avoided"]
+                    kept |= {"avoided": one["faults_avoided"], "candidates": one["candidate_bytes"], "refused": one["refused"]}
             for name, processes in started.items():
                 for process, said in zip(processes, sums[name]):
                     try:
@@ -306,11 +308,12 @@ def main():
         same = all(one == right[name][0] for one in sums[name]) and all(isinstance(one, tuple) for one in right[name][0])
         rows.append({
             "program": name, "as bare": same, "writes": len({after for _, after in right[name][0]}) == options.rounds if same else None,
-            "shared": [one.get("shared", 0) for one in figures[name]], "private first": [one.get("avoided", 0) for one in figures[name]],
+            "shared": [one.get("shared", 0) for one in figures[name]], "figures": figures[name], "private first": [one.get("avoided", 0) for one in figures[name]],
             "problems": [said for one in sums[name] for said in one if isinstance(said, str)],
         })
-        held = ", ".join(f"{one.get('shared', 0) / 2**20:.0f} MiB" for one in figures[name])
-        print(f"{name:12} {'as bare' if same else 'DIFFERENT'}  shared at most {held}; copies for writes {rows[-1]['private first']} {rows[-1]['problems'] or ''}")
+        held = ", ".join(f"{one.get('shared', 0) / 2**20:.0f} of {one.get('candidates', 0) / 2**20:.0f} MiB" for one in figures[name])
+        why = {reason["reason"]: reason["count"] for one in figures[name] for reason in one.get("refused", [])}
+        print(f"{name:12} {'as bare' if same else 'DIFFERENT'}  shared at most {held}; copies for writes {rows[-1]['private first']}; private {why} {rows[-1]['problems'] or ''}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
     sys.exit(not all(one["as bare"] for one in rows))
