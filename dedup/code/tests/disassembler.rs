@@ -129,6 +129,11 @@ fn compare(tool: &Path, file: &Path, counts: &mut Counts) {
                     let name = format!("constant of {}", form());
                     counts.wrong.entry(name).or_insert((0, example)).0 += 1;
                 }
+                let predicates = columns.predicates(line);
+                if predicates & !sass::predicates_written(&decoded) != 0 {
+                    let example = format!("{words} theirs {predicates:#x}");
+                    counts.wrong.entry(format!("predicate of {}", form())).or_insert((0, example)).0 += 1;
+                }
                 if !same(&ours, &theirs, decoded.action) {
                     let example = format!("{words} ours {ours:?} theirs {theirs:?}");
                     counts.wrong.entry(form()).or_insert((0, example)).0 += 1;
@@ -248,28 +253,36 @@ impl Columns {
         }
     }
 
+    /// The marks of a line: the title above each, the number and the mark.
+    fn marks<'a>(&'a self, line: &'a str) -> impl Iterator<Item = (&'a str, usize, u8)> + 'a {
+        let start = line.find("// |").map_or(line.len(), |start| start + 4);
+        let marks =
+            line.bytes().enumerate().skip(start).filter(|(_, byte)| matches!(byte, b'^' | b'x' | b'v'));
+        marks.filter_map(|(at, byte)| {
+            let (_, _, title) = self.titles.iter().find(|(from, to, _)| (*from..*to).contains(&at))?;
+            Some((title.as_str(), *self.digits.get(&at)?, byte))
+        })
+    }
+
+    /// The predicates of a thread that the line says are written, as bits.
+    fn predicates(&self, line: &str) -> u8 {
+        let written = self.marks(line).filter(|(title, _, mark)| *title == "PRED" && *mark != b'v');
+        written.fold(0, |all, (_, number, _)| all | 1 << number)
+    }
+
     /// The registers that the line says are written and read.
     fn used(&self, line: &str) -> (Used, Used) {
         let (mut written, mut read) = (Used::new(), Used::new());
-        let Some(start) = line.find("// |") else { return (written, read) };
-        for (at, byte) in line.bytes().enumerate().skip(start + 4) {
-            if !matches!(byte, b'^' | b'x' | b'v') {
-                continue;
-            }
-            let Some((_, _, title)) = self.titles.iter().find(|(from, to, _)| (*from..*to).contains(&at))
-            else {
-                continue;
-            };
-            let uniform = match title.as_str() {
+        for (title, number, mark) in self.marks(line) {
+            let uniform = match title {
                 "GPR" => false,
                 "UGPR" => true,
                 _ => continue,
             };
-            let Some(&number) = self.digits.get(&at) else { continue };
-            if matches!(byte, b'^' | b'x') {
+            if mark != b'v' {
                 written.insert((uniform, number));
             }
-            if matches!(byte, b'v' | b'x') {
+            if mark != b'^' {
                 read.insert((uniform, number));
             }
         }

@@ -8,7 +8,7 @@
 //! It is kept until the register is written in another way, until an instruction may write the
 //! predicate, and where two ways meet, if both have kept one.
 
-use crate::sass::{File, MachineInstruction};
+use crate::sass::{File, MachineInstruction, predicates_written};
 
 use super::value::{Id, Values};
 
@@ -75,15 +75,10 @@ impl GuardedValues {
         self.0 != before
     }
 
-    /// The instruction has ended, and may have written predicates. Those that it writes are
-    /// named at two places; at them other instructions have something else, which drops a few
-    /// more values.
+    /// The instruction has ended, and may have written predicates.
     pub(super) fn end(&mut self, one: &MachineInstruction) {
-        if one.name == "R2P" {
-            return self.clear();
-        }
-        let written = [81, 84].map(|bit| one.fields.bits(bit, 3));
-        self.0.retain(|(_, guard, _)| !written.contains(&guard.predicate()));
+        let written = predicates_written(one);
+        self.0.retain(|(_, guard, _)| written >> guard.predicate() & 1 == 0);
     }
 }
 

@@ -7,11 +7,13 @@
 mod branch;
 mod fields;
 mod layout;
+mod predicates;
 mod table;
 mod vocabulary;
 
 pub use branch::{Flow, flow};
 pub use fields::{BYTES, Fields};
+pub use predicates::predicates_written;
 pub use vocabulary::{Action, File, MachineInstruction, Operand, Registers, Space, Unknown};
 
 use layout::{OperandLayout, layout};
