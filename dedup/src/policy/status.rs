@@ -15,6 +15,8 @@ pub struct SharingStatus {
     shares: AtomicBool,
     /// There is a process to share with, or it does not matter.
     awake: AtomicBool,
+    /// Blocks of the library's memory are left alone.
+    leaves_blocks: AtomicBool,
     ending: AtomicBool,
     end_reason: OnceLock<&'static str>,
 }
@@ -26,6 +28,7 @@ impl SharingStatus {
             on: AtomicBool::new(false),
             shares: AtomicBool::new(false),
             awake: AtomicBool::new(false),
+            leaves_blocks: AtomicBool::new(false),
             ending: AtomicBool::new(false),
             end_reason: OnceLock::new(),
         }
@@ -38,11 +41,17 @@ impl SharingStatus {
         self.awake.store(true, Relaxed);
     }
 
-    /// Sharing begins when it is [woken](Self::wake). Until then calls are observed, and nothing is
-    /// done.
+    /// Sharing begins when it is [woken](Self::wake), of memory that the program made itself. Until
+    /// then calls are observed, and nothing is done.
     pub fn begin_asleep(&self) {
         self.on.store(true, Relaxed);
         self.shares.store(true, Relaxed);
+        self.leaves_blocks.store(true, Relaxed);
+    }
+
+    /// May blocks of the library's memory be shared, too?
+    pub fn takes_blocks(&self) -> bool {
+        !self.leaves_blocks.load(Relaxed)
     }
 
     /// There is a process to share with.

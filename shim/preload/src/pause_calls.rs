@@ -85,9 +85,7 @@ pub(crate) fn pause(files: Option<StorePlace>, deadline: Option<Duration>) -> sc
 
 /// A client's request to be ready for the driver's checkpoint.
 pub(crate) fn deep() -> schema::PauseAnswer {
-    let shares =
-        PROCESS.sharing.figures().is_some_and(|figures| matches!(figures.mode.as_str(), "on" | "auto"));
-    if shares || PROCESS.turns.figures().is_some() {
+    if PROCESS.sharing.answers_others() || PROCESS.turns.figures().is_some() {
         return answer(Err(PauseError::Beside));
     }
     answer(PROCESS.pauses.go_deep())

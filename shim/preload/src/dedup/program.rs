@@ -95,7 +95,10 @@ impl Sharing {
             if self.status.is_awake() {
                 self.start_broker_thread();
             }
-            let manager = registry::owner(address).or_else(|| self.manager_of_piece(address))?;
+            let manager = match registry::owner(address) {
+                Some(manager) => self.status.takes_blocks().then_some(manager)?,
+                None => self.manager_of_piece(address)?,
+            };
             let block = self.blocks.track(manager, address);
             self.recent.changed();
             block

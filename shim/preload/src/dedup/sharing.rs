@@ -70,6 +70,11 @@ impl Sharing {
         }
     }
 
+    /// Does this process share, or look for memory to share, so that others may wait for it?
+    pub(crate) fn answers_others(&self) -> bool {
+        self.is_on() && self.status.is_awake() && !self.status.advises()
+    }
+
     /// Does any method below look at the call that it is told of?
     #[inline]
     pub(crate) fn is_on(&self) -> bool {

@@ -19,7 +19,6 @@ use wm_driver::{Device, lock};
 use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
 
 use super::noted::NotedParameters;
-use crate::settings::{self, Dedup};
 
 /// How long a step on the way back to private memory waits for calls that are being made.
 pub(super) const CLOSE: Duration = Duration::from_millis(10);
@@ -71,18 +70,15 @@ impl UnshareStep {
 
 impl TrackedBlock {
     /// The block at an address. `None`: the manager has no block there, or the block is too small
-    /// to be shared, or by default its memory is not the program's own.
+    /// to be shared.
     fn at(manager: &'static Manager<Device>, address: u64) -> Option<Self> {
         let block = manager.block(address)?;
         let bytes = block.tiers.total();
         if bytes < CHUNK_BYTES || !block.address.is_multiple_of(CHUNK_BYTES) {
             return None;
         }
-        let new = match manager.has_adopted(block.address) {
-            true => BlockFacts::of_one_memory,
-            false if settings::load().dedup == Dedup::Auto => return None,
-            false => BlockFacts::new,
-        };
+        let new =
+            if manager.has_adopted(block.address) { BlockFacts::of_one_memory } else { BlockFacts::new };
         let facts = new(bytes, Instant::now());
         Some(Self {
             manager,
