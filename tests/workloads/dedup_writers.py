@@ -5,7 +5,7 @@
 
 Each loads the same 160 matrices (1.25 GiB) from the host. It *reads* for `--seconds`: whatever it does then changes no byte. Then it *writes*, so many
 steps, and says a checksum of everything; that is done `--rounds` times. Bare runs come first, for the right answers. Under the library two of each run,
-all at once, so that each finds its bytes in another process. The row says the bytes that were shared at most, copies made for writes, and faults.
+`--together` kinds at once, so that each finds its bytes in another process. The row says the bytes that were shared at most, copies made for writes, and faults.
 """
 import argparse
 import json
@@ -253,6 +253,7 @@ def main():
     parser.add_argument("--only", default=",".join(KINDS), help="kinds, by name")
     parser.add_argument("--seconds", type=float, default=8, help="of reading before each writing")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--together", type=int, default=4, help="kinds that run at once under the library")
     parser.add_argument("--wmctl", type=pathlib.Path)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="variables for the processes under the library")
     parser.add_argument("--json", type=pathlib.Path)
@@ -261,7 +262,7 @@ def main():
     options.set = dict(one.split("=", 1) for one in options.set)
     names = options.only.split(",")
 
-    def run(name_of_stats, count, seconds):
+    def run(names, name_of_stats, count, seconds):
         """The sums of each process of each kind, and the most bytes that were shared."""
         sums, figures = {}, {}
         started = {name: [Process(options, name, name_of_stats, script="dedup_writers.py") for _ in range(count)] for name in names}
@@ -300,9 +301,12 @@ def main():
             end(processes)
         return sums, {name: [figures.get(pid, {}) for pid in of] for name, of in pids.items()}
 
-    right, _ = run(None, 1, 1.0)
-    with tempfile.TemporaryDirectory(prefix="wmdedup-") as stats:
-        sums, figures = run(stats, 2, options.seconds)
+    right, _ = run(names, None, 1, 1.0)
+    sums, figures = {}, {}
+    for first in range(0, len(names), options.together):
+        with tempfile.TemporaryDirectory(prefix="wmdedup-") as stats:
+            more = run(names[first : first + options.together], stats, 2, options.seconds)
+        sums, figures = sums | more[0], figures | more[1]
     rows = []
     for name in names:
         same = all(one == right[name][0] for one in sums[name]) and all(isinstance(one, tuple) for one in right[name][0])
