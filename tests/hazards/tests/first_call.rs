@@ -30,8 +30,8 @@ fn every_function_can_come_first_and_gets_all_its_arguments() {
 fn functions_that_are_not_hooked_are_one_jump_with_the_hooks_in_place() {
     let hooked = shim::hooked();
     // Where memory may move or be shared, calls that submit work or write memory pass the gate,
-    // whether they are hooked or not.
-    let settings = [("WMSHIM_STATS_SOCKET", "off"), ("WMSHIM_MIGRATE", "off"), ("WMSHIM_DEDUP", "off")];
+    // whether they are hooked or not. By default none is shared if none may move.
+    let settings = [("WMSHIM_STATS_SOCKET", "off"), ("WMSHIM_MIGRATE", "off")];
     let plain = answered("steady", &settings, &hooked);
     assert_eq!(plain + hooked.len(), COUNT);
 }

@@ -98,7 +98,7 @@ fn what_others_rely_on_stays_and_what_the_cpu_has_comes_back() {
     }
     let two = ("SIMCUDA_DEVICES", "2");
     for (what, variables) in [("context", vec![]), ("peer", vec![two])] {
-        let off = [&[("WMSHIM_MIGRATE", "off"), ("WMSHIM_DEDUP", "off")], &variables[..]].concat();
+        let off = [&[("WMSHIM_MIGRATE", "off")], &variables[..]].concat();
         assert_eq!(kept(what, &off), [800, 0, 0, 0], "{what}: contexts are not known");
         assert_eq!(kept(what, &[&[ON], &variables[..]].concat()), [0, 0, 0, 0], "{what}");
     }

@@ -69,7 +69,7 @@ use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
 use crate::moves::pin_reason;
 use crate::process::own_memory;
-use crate::settings::{Dedup, Settings};
+use crate::settings::{Dedup, Migrate, Settings};
 pub(crate) use sharing::Sharing;
 
 /// How loudly to say that nothing is shared: `auto` is the default, and promises nothing.
@@ -81,7 +81,10 @@ impl Sharing {
     /// Decides for the whole process. To be called before the first hook is connected. `events`
     /// tells this value of blocks.
     pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
-        if settings.dedup == Dedup::Off || settings.disable {
+        // By default sharing takes what moves take.
+        let is_without_moves = settings.migrate == Migrate::Off && !settings.may_pause();
+        let takes_none = settings.dedup == Dedup::Auto && is_without_moves;
+        if settings.dedup == Dedup::Off || takes_none || settings.disable {
             return;
         }
         let unreadable = (!own_memory::is_readable()).then_some("a kernel that forbids process_vm_readv");
