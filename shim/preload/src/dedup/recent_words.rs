@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use wm_dedup::chunk::CHUNK_BYTES;
 
-/// Tags that are kept, as a power of two.
-const PLACES_BITS: u32 = 10;
+/// Tags that are kept, as a power of two: a model of 32 layers launches kernels with some 1500
+/// words a token.
+const PLACES_BITS: u32 = 13;
 
-/// Counts of changes by stretches of addresses. Some stretches have a count together.
-const STRETCHES: usize = 1 << 12;
+/// Counts of changes by stretches of addresses. Stretches that are 64 GiB apart have one together.
+const STRETCHES: usize = 1 << 15;
 
 /// Another entry than that of no word.
 const USED: u64 = 1;
