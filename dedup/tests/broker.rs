@@ -135,6 +135,12 @@ impl Model {
         is_asked && self.clients.contains(&client) && self.is_wanted_beside(client, name)
     }
 
+    /// Without a client that waits none is to give.
+    fn forget_givers(&mut self) {
+        let waiting = &self.waiting;
+        self.givers.retain(|name, _| waiting.iter().any(|(.., wanted, _)| wanted == name));
+    }
+
     fn give_up(&mut self, is_over: impl Fn(ClientNumber, Instant) -> bool) {
         let over = |(name, (client, until)): (&u8, &(ClientNumber, Instant))| {
             is_over(*client, *until).then_some(*name)
@@ -216,6 +222,7 @@ impl Run {
         self.model.clients.retain(|live| *live != client);
         self.model.leases.retain(|(_, owner, _)| *owner != client);
         self.model.waiting.retain(|(_, owner, ..)| *owner != client);
+        self.model.forget_givers();
         self.model.arrived.retain(|(owner, _)| *owner != client);
         self.model.give_up(|giver, _| giver == client);
         self.model.forget_memory();
@@ -301,7 +308,7 @@ impl Run {
         match outcome {
             LookUpOutcome::Wanted => {
                 assert!(is_asked);
-                self.model.givers.insert(number, (client, now + TO_GIVE));
+                self.model.givers.entry(number).or_insert((client, now + TO_GIVE));
             }
             LookUpOutcome::Waiting(lease) => {
                 assert!(!is_there && !is_asked);
@@ -323,6 +330,7 @@ impl Run {
         let before = self.model.all_leases();
         self.model.leases.retain(|(live, owner, _)| (*live, *owner) != (lease, client));
         self.model.waiting.retain(|(live, owner, ..)| (*live, *owner) != (lease, client));
+        self.model.forget_givers();
         assert_eq!(self.broker.release(client, lease), self.model.all_leases() < before);
         self.model.forget_memory();
     }

@@ -38,9 +38,10 @@ struct Waiter {
 pub(super) struct WaitingClients {
     waiters: HashMap<ChunkName, Vec<Waiter>>,
     arrivals: HashMap<ClientNumber, Vec<ChunkName>>,
-    givers: HashMap<ChunkName, AskedClient>,
-    /// The givers by the time until which they are waited for. Some are none any more.
-    pending: VecDeque<(ChunkName, AskedClient)>,
+    /// Of names with waiters.
+    asked: HashMap<ChunkName, AskedClient>,
+    /// The same by the time until which they are waited for, with some that are none any more.
+    deadlines: VecDeque<(ChunkName, AskedClient)>,
 }
 
 impl WaitingClients {
@@ -54,6 +55,7 @@ impl WaitingClients {
         waiters.retain(|waiter| waiter.lease != lease);
         if waiters.is_empty() {
             self.waiters.remove(name);
+            self.asked.remove(name);
         }
     }
 
@@ -61,14 +63,20 @@ impl WaitingClients {
     /// third one was asked.
     pub(super) fn asks_for(&mut self, client: ClientNumber, name: &ChunkName, now: Instant) -> bool {
         self.expire(now);
-        let is_wanted = self.is_wanted_beside(client, name);
-        let may_give = is_wanted && self.givers.get(name).is_none_or(|giver| giver.client == client);
-        if may_give {
-            let giver = AskedClient { client, until: now + TO_GIVE };
-            self.givers.insert(*name, giver);
-            self.pending.push_back((*name, giver));
+        if !self.is_wanted_beside(client, name) {
+            return false;
         }
-        may_give
+        if let Some(asked) = self.asked.get(name) {
+            return asked.client == client;
+        }
+        // Deadlines of names that no client is asked for are dropped once they are the larger part.
+        if self.deadlines.len() > 2 * self.asked.len() {
+            self.deadlines.retain(|(name, asked)| self.asked.get(name) == Some(asked));
+        }
+        let asked = AskedClient { client, until: now + TO_GIVE };
+        self.asked.insert(*name, asked);
+        self.deadlines.push_back((*name, asked));
+        true
     }
 
     /// Does any client but this one wait for the name?
@@ -78,20 +86,16 @@ impl WaitingClients {
 
     /// Clients that have had their time are not waited for any longer.
     fn expire(&mut self, now: Instant) {
-        while let Some((name, giver)) = self.pending.pop_front_if(|(_, giver)| giver.until <= now) {
-            self.give_up(&name, giver);
-        }
-    }
-
-    fn give_up(&mut self, name: &ChunkName, giver: AskedClient) {
-        if self.givers.get(name) == Some(&giver) {
-            self.arrived(name);
+        while let Some((name, asked)) = self.deadlines.pop_front_if(|(_, asked)| asked.until <= now) {
+            if self.asked.get(&name) == Some(&asked) {
+                self.arrived(&name);
+            }
         }
     }
 
     /// A chunk of the name was offered, or none is to be expected: its waiters are to be told.
     pub(super) fn arrived(&mut self, name: &ChunkName) {
-        self.givers.remove(name);
+        self.asked.remove(name);
         for waiter in self.waiters.get_mut(name).into_iter().flatten().filter(|waiter| !waiter.is_told) {
             waiter.is_told = true;
             self.arrivals.entry(waiter.client).or_default().push(*name);
@@ -112,10 +116,9 @@ impl WaitingClients {
     /// The client is gone. Its leases are removed one by one.
     pub(super) fn forget(&mut self, client: ClientNumber) {
         self.arrivals.remove(&client);
-        let of_client =
-            |(name, giver): (&ChunkName, &AskedClient)| (giver.client == client).then_some((*name, *giver));
-        let given_up: Vec<_> = self.givers.iter().filter_map(of_client).collect();
-        given_up.into_iter().for_each(|(name, giver)| self.give_up(&name, giver));
+        let by_client = self.asked.iter().filter(|(_, asked)| asked.client == client);
+        let names: Vec<ChunkName> = by_client.map(|(name, _)| *name).collect();
+        names.iter().for_each(|name| self.arrived(name));
     }
 }
 
@@ -152,6 +155,22 @@ mod tests {
         waiting.arrived(&NAME);
         assert_eq!(told(&mut waiting, now), [true, false, true]);
         assert_eq!(told(&mut waiting, now + TO_GIVE), [false; 3], "each is told once");
+    }
+
+    /// Hazard (resource leak): a client makes the broker's books grow without end.
+    #[test]
+    fn questions_that_are_repeated_or_given_up_leave_nothing() {
+        let (now, [first, second, _]) = (Instant::now(), CLIENTS);
+        let mut waiting = WaitingClients::default();
+        for lease in 0..100 {
+            waiting.add(first, LeaseNumber(lease), NAME);
+            for _ in 0..3 {
+                assert!(waiting.asks_for(second, &NAME, now));
+            }
+            assert!(waiting.deadlines.len() <= 2);
+            waiting.remove(LeaseNumber(lease), &NAME);
+            assert!(waiting.asked.is_empty());
+        }
     }
 
     #[test]
