@@ -88,20 +88,11 @@ mod tests {
     //! under one that has changed since.
     use super::super::value::{MEMORY, NUMBER, VARIABLE};
     use super::*;
-    use crate::sass::{Action, Fields, Operand, Registers};
 
     /// An instruction with this guard that may write these predicates; 7 is none.
     fn instruction(name: &'static str, guard: u32, written: [u32; 2]) -> MachineInstruction {
         let bits = u128::from(guard) << 12 | u128::from(written[0]) << 81 | u128::from(written[1]) << 84;
-        MachineInstruction {
-            fields: Fields::at(&bits.to_le_bytes(), 0).expect("16 bytes"),
-            name,
-            action: Action::Number,
-            destination: Registers::NONE,
-            sources: [Operand::None; 3],
-            address: [Registers::NONE; 2],
-            others: [Registers::NONE; 2],
-        }
+        MachineInstruction::without_operands(name, bits)
     }
 
     fn guard(bits: u32) -> PredicateGuard {

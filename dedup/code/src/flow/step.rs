@@ -327,9 +327,11 @@ impl World {
 
     /// A word of a bank of constants. `table`: what it is if the place is computed.
     fn constant(&mut self, bank: u8, offset: u32, table: Option<Id>) -> Id {
+        if let (0, Some(table)) = (bank, table) {
+            return table;
+        }
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
-            0 if table.is_some() => table.unwrap_or(self.any),
             0 if offset < begin => {
                 let known = ADDRESSES_OF_CONSTANTS.iter().find(|(at, _)| *at == offset);
                 match known.filter(|_| begin == PARAMETERS_ON_SM_90) {

@@ -82,20 +82,11 @@ pub fn predicates_written(one: &MachineInstruction) -> u8 {
 mod tests {
     //! Hazard (wrong result): a predicate is written, and what a register holds under its old value
     //! passes for what it holds now.
-    use super::super::{Action, Fields, Operand, Registers};
     use super::*;
 
     fn written(name: &'static str, first: u32, second: u32) -> u8 {
         let bits = u128::from(first) << FIRST | u128::from(second) << SECOND;
-        predicates_written(&MachineInstruction {
-            fields: Fields::at(&bits.to_le_bytes(), 0).expect("16 bytes"),
-            name,
-            action: Action::Number,
-            destination: Registers::NONE,
-            sources: [Operand::None; 3],
-            address: [Registers::NONE; 2],
-            others: [Registers::NONE; 2],
-        })
+        predicates_written(&MachineInstruction::without_operands(name, bits))
     }
 
     #[test]

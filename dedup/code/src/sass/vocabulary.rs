@@ -21,6 +21,22 @@ pub struct MachineInstruction {
     pub others: [Registers; 2],
 }
 
+#[cfg(test)]
+impl MachineInstruction {
+    /// One without operands, with these bits.
+    pub(crate) fn without_operands(name: &'static str, bits: u128) -> Self {
+        MachineInstruction {
+            fields: Fields::at(&bits.to_le_bytes(), 0).expect("16 bytes"),
+            name,
+            action: Action::Number,
+            destination: Registers::NONE,
+            sources: [Operand::None; 3],
+            address: [Registers::NONE; 2],
+            others: [Registers::NONE; 2],
+        }
+    }
+}
+
 /// The reason that an instruction is not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
