@@ -64,11 +64,11 @@ impl Reservations {
         }
     }
 
-    /// The object at an address is none any more.
-    pub fn object_freed(&mut self, start: u64) {
-        if let Some((_, around)) = self.around_mut(start) {
-            around.objects.as_mut().and_then(|objects| objects.remove(&start));
-        }
+    /// The object that begins at an address is none any more. Returns its range.
+    pub fn object_freed(&mut self, start: u64) -> Option<Range<u64>> {
+        let (_, around) = self.around_mut(start)?;
+        let end = around.objects.as_mut()?.remove(&start)?;
+        Some(start..end)
     }
 
     /// The object that an address is in.

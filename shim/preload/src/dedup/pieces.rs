@@ -108,9 +108,8 @@ impl Sharing {
     /// The object that begins at an address is freed.
     pub(crate) fn object_freed(&self, start: u64) {
         if self.is_on() {
-            let object = self.objects.object(start).unwrap_or(start..start + 1);
-            self.objects.freed(start);
-            self.recent.object_changed(&object);
+            let object = self.objects.freed(start);
+            object.iter().for_each(|object| self.recent.object_changed(object));
         }
     }
 

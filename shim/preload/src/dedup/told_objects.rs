@@ -48,8 +48,8 @@ impl ToldObjects {
         self.within[1].fetch_max(around.end, Relaxed);
     }
 
-    pub(super) fn freed(&self, start: u64) {
-        self.write().object_freed(start);
+    pub(super) fn freed(&self, start: u64) -> Option<Range<u64>> {
+        self.write().object_freed(start)
     }
 
     /// The object at an address.
