@@ -238,7 +238,7 @@ mod tests {
         schedule.begin(now, has_replies, false).fingerprints
     }
 
-    /// A program of whose memory some was not registered takes others' meanwhile.
+    /// Memory of others is taken although memory of this process waits to become private.
     #[test]
     fn memory_becomes_private_in_every_other_pass_while_replies_wait() {
         let now = Instant::now();

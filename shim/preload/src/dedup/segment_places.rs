@@ -8,8 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The first place. No program, library or stack lies there on x86-64 and aarch64 with 47 bits or
-/// more.
+/// The first place. Programs, libraries, heaps and stacks of x86-64 Linux lie elsewhere.
 const FIRST: u64 = 0x3a37_0000_0000;
 
 /// Places end before this.
