@@ -6,7 +6,7 @@
 `serve`: so many processes (`--processes`) generate tokens with the same weights: memory for weights, how long until it is shared, tokens a second
 before and after, and without wmshim. `tuned`: two models that differ in a tenth of their tensors, and the training of adapters beside them. `graph`: servers that
 replay a captured step. `overwrite`: a process writes over weights that it shares, by each way. `kill`: processes are killed at random while others read
-all weights. `programs`: six programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
+all weights. `programs`: seven programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
 """
 import json
 import os
@@ -398,19 +398,22 @@ def kill(options, stats):
     leftovers(options, part, base, stats)
 
 
-# JAX's other allocators make their memory by `cuMemCreate`, which is the program's own and never shared.
-JAX = {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}
-PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": JAX, "cupy": {}, "quantised": {}}
+def with_jax(allocator):
+    """JAX's variables: `cuda_async` takes memory of a pool, `platform` makes each array by `cuMemCreate`."""
+    return {"XLA_PYTHON_CLIENT_ALLOCATOR": allocator, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}
+
+
+PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": with_jax("cuda_async"), "jax-platform": with_jax("platform"), "cupy": {}, "quantised": {}}
 
 
 def programs(options, stats):
-    """Each of the six bare, for the right answers; then two of each under the library, all at once."""
+    """Each bare, for the right answers; then two of each under the library, all at once."""
     part, base = "programs", used()
     stage[0] = "programs, bare"
 
     def begin(folder, count):
         started = {
-            name: [Process(options, name, folder, variables, script="dedup_programs.py") for _ in range(count)]
+            name: [Process(options, name.split("-")[0], folder, variables, script="dedup_programs.py") for _ in range(count)]
             for name, variables in PROGRAMS.items()
             if name in options.programs
         }
@@ -452,6 +455,8 @@ def programs(options, stats):
         row(part, f"{name}: millions of launches, and passes, of both", f"{launches}; {', '.join(str(one['passes']) for one in done)}")
         row(part, f"{name}: shared, of the weights of both; s", f"{bytes_shared / 2 / weights_loaded:.3f}, {when:.0f}")
         row(part, f"{name}: private copies first, MiB", ", ".join(f"{one.get('faults_avoided', 0)}, {one.get('copied_back_bytes', 0) / MIB:.0f}" for one in mine))
+        why = {reason["reason"]: reason["count"] for one in mine for reason in one.get("refused", [])}
+        row(part, f"{name}: blocks that stay private, of one", why)
         good = {one["digest"] for one in done} == {right[name]} and not any(one["wrong"] for one in done)
         row(part, f"{name}: every answer as bare", good, True, good)
         well = end(processes)

@@ -99,7 +99,8 @@ def end(processes):
 
 def used():
     """Bytes in use on the device, as the driver's tool says, which makes no context."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"--id={device}"]
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]) * MIB
 
 

@@ -281,7 +281,7 @@ def main():
                 for pid, one in (shared(options, name_of_stats) if name_of_stats else {}).items():
                     kept = figures.setdefault(pid, {})
                     kept["shared"] = max(kept.get("shared", 0), one["shared_bytes"])
-                    kept |= {"avoided": one["faults_avoided"], "candidates": one["candidate_bytes"], "refused": one["refused"]}
+                    kept |= {"avoided": one["faults_avoided"], "candidates": one["candidate_bytes"], "refused": one["refused"], "launches": one["launches"]}
             for name, processes in started.items():
                 for process, said in zip(processes, sums[name]):
                     try:
@@ -317,7 +317,8 @@ def main():
         })
         held = ", ".join(f"{one.get('shared', 0) / 2**20:.0f} of {one.get('candidates', 0) / 2**20:.0f} MiB" for one in figures[name])
         why = {reason["reason"]: reason["count"] for one in figures[name] for reason in one.get("refused", [])}
-        print(f"{name:12} {'as bare' if same else 'DIFFERENT'}  shared at most {held}; copies for writes {rows[-1]['private first']}; private {why} {rows[-1]['problems'] or ''}")
+        launches = ", ".join(f"{one.get('launches', 0) / 1e6:.2f}" for one in figures[name])
+        print(f"{name:12} {'as bare' if same else 'DIFFERENT'}  {launches} million launches; shared at most {held}; copies for writes {rows[-1]['private first']}; private {why} {rows[-1]['problems'] or ''}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
     sys.exit(not all(one["as bare"] for one in rows))
