@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -91,6 +91,25 @@ impl Stage {
             "else one that was not understood would look empty"
         );
         report["brokers"].as_array().expect("a list").first().cloned()
+    }
+
+    /// Pauses a program, to the host or to files in a folder. Returns its statistics.
+    pub fn pause(&self, sharer: &Sharer, folder: Option<&Path>) -> Value {
+        let to = folder.map(|folder| ["--to", folder.to_str().expect("a readable path")]);
+        self.wmctl("pause", sharer, to.as_ref().map_or(&[], |to| &to[..]));
+        let answer = self.wmctl("stats", sharer, &[]);
+        answer["processes"][0]["answer"].clone()
+    }
+
+    /// Lets a paused program go on.
+    pub fn resume(&self, sharer: &Sharer) {
+        self.wmctl("resume", sharer, &[]);
+    }
+
+    fn wmctl(&self, command: &str, sharer: &Sharer, more: &[&str]) -> Value {
+        let host = Host::bare(places::wmctl()).args([command, &sharer.id().to_string(), "--json"]).args(more);
+        let host = host.env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"));
+        serde_json::from_str(host.run().expect_success()).expect("JSON")
     }
 
     /// Chunks that the broker holds, uses of them, and programs.

@@ -11,6 +11,7 @@ use wm_driver::{Gpu, Tier};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::shared_pieces::own_access;
 use crate::books::ledger::NO_MEMORY;
 use crate::state::swap::Swap;
 use crate::vocabulary::moves::{MoveRefusal, Moved};
@@ -67,7 +68,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Unmaps the handle's worth of memory that an address is in, everywhere. The caller has the
-    /// bytes. Its memory is idle then.
+    /// bytes. Its memory is idle then; memory of other processes is given up.
     ///
     /// # Errors
     /// Why the memory stays.
@@ -80,12 +81,18 @@ impl<G: Gpu> Manager<G> {
 
     fn unmap_away(&self, swap: &Swap) -> Result<Moved, MoveRefusal> {
         let (places, bytes) = (swap.handle.places(), swap.handle.bytes());
-        let access = if swap.handle.adopted { MappedAccess::Alone } else { MappedAccess::Full };
+        let access = if swap.handle.foreign { MappedAccess::Reading } else { own_access(&swap.handle) };
         let old = Some(Mappable { handle: swap.handle.raw, access });
         let unmapped = self.remap(&Remap { places: &places, bytes, old, new: None });
         let mut state = self.lock();
         match unmapped {
-            Ok(()) => Ok(state.commit_swap(swap, NO_MEMORY, 0).0),
+            Ok(()) => {
+                let (moved, given_up) = state.commit_swap(swap, NO_MEMORY, 0);
+                drop(state);
+                let failed = self.dismantle(given_up.as_slice());
+                self.lock().quarantine(failed);
+                Ok(moved)
+            }
             Err(RemapFailure::Undone(code)) => {
                 state.roll_back_swap(swap, Vec::new());
                 Err(code.into())

@@ -17,13 +17,11 @@ use crate::vocabulary::settings::Rules;
 use crate::vocabulary::tiers::only;
 
 impl State {
-    /// Takes the handle that a live block lies on, to unmap its memory.
+    /// Takes the handle that a live block lies on, to unmap its memory, also where other processes
+    /// use that, too.
     pub(crate) fn draft_away(&mut self, address: u64) -> Result<Swap, MoveRefusal> {
         self.may_begin()?;
         let handle = self.occupied_handle(address)?;
-        if handle.foreign {
-            return Err(MoveRefusal::Shared);
-        }
         if handle.away || handle.unmapped.is_some() || matches!(handle.tier, Tier::Peer(_)) {
             return Err(MoveRefusal::Unfit);
         }

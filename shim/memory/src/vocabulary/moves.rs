@@ -21,12 +21,15 @@ pub struct MoveOrder {
     /// What leaves for the host is not mapped at its addresses, before it comes back to the device
     /// or [`Manager::map_unmapped`](crate::Manager::map_unmapped) maps it.
     pub unmaps: bool,
+    /// Memory that other processes use too moves as well: its bytes go to memory of this process's
+    /// own.
+    pub unshares: bool,
 }
 
 impl MoveOrder {
     /// All handles of a range go to a tier, with their bytes, and are mapped there.
     pub fn new(range: Range<u64>, to: Tier) -> Self {
-        Self { range, to, alone: false, discards: false, unmaps: false }
+        Self { range, to, alone: false, discards: false, unmaps: false, unshares: false }
     }
 }
 

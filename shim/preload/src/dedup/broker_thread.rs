@@ -30,6 +30,7 @@ use super::proofs::KernelProofs;
 use super::sharing::Sharing;
 use super::to_take::MemoryToTake;
 use super::tracked_blocks::TrackedBlock;
+use crate::gate::GATE;
 use crate::process::{self, driver};
 use crate::registry;
 use crate::settings;
@@ -176,8 +177,9 @@ impl BrokerThread {
 
     /// Prepares as many chunks as the next pass can exchange.
     fn ask(&mut self) {
-        if self.sharing.status.is_ending() {
-            // They hold memory of other processes, and descriptors of the program's.
+        // Replies hold memory of other processes, and descriptors of the program's. No pass comes
+        // before the end of a pause.
+        if self.sharing.status.is_ending() || GATE.is_kept() {
             let replies = self.sharing.mailbox.oldest_replies(usize::MAX, usize::MAX);
             return replies.into_iter().for_each(|reply| self.sharing.let_go(reply));
         }

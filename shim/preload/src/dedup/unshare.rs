@@ -91,6 +91,15 @@ impl Sharing {
         self.blocks.shared().iter().map(|block| of_block(block)).sum()
     }
 
+    /// A pause has moved memory: what other processes use too is theirs alone where it has left.
+    pub(crate) fn memory_left(&self) {
+        if self.is_on() {
+            for block in self.blocks.shared() {
+                let _chunks = self.forget_private(&block);
+            }
+        }
+    }
+
     /// Why sharing has ended.
     pub(crate) fn end_reason(&self) -> Option<&'static str> {
         self.status.end_reason()

@@ -19,7 +19,7 @@ use crate::events::{self, BlockSubscriber, PieceSubscriber};
 use crate::gate::GATE;
 use crate::hooks::{self, Exports};
 use crate::overflow::HolderSources;
-use crate::pauses::{Pauses, TurnEvents};
+use crate::pauses::{Pauses, PauseEvents};
 use crate::process::{driver, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::settings::Settings;
@@ -125,11 +125,14 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         PROCESS.turns.arrived();
     });
     PROCESS.turns.choose(settings, PROCESS.pauses.is_on());
-    PROCESS.pauses.tell_of_turns(TurnEvents {
+    PROCESS.pauses.tell(PauseEvents {
         gave: |device, bytes| PROCESS.turns.gave(device, bytes),
         moved: |time| PROCESS.turns.moved(time),
         has_more_room: || PROCESS.turns.has_more_room(),
-        ended: || PROCESS.turns.step_ended(),
+        ended: || {
+            PROCESS.sharing.memory_left();
+            PROCESS.turns.step_ended();
+        },
     });
     PROCESS.sharing.choose(
         settings,

@@ -3,12 +3,12 @@
 use wm_abi::CUdevice;
 
 use super::devices::rest_of;
-use super::outcome::{PauseError, TurnEvents, TurnState};
+use super::outcome::{PauseError, PauseEvents, TurnState};
 use super::{PausedParts, Pauses};
 
 impl Pauses {
-    /// Another subsystem hears of pauses for other processes. To be called before the first one.
-    pub(crate) fn tell_of_turns(&self, events: TurnEvents) {
+    /// Other subsystems hear of pauses. To be called before the first one.
+    pub(crate) fn tell(&self, events: PauseEvents) {
         let _is_first = self.events.set(events);
     }
 

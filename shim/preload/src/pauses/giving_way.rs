@@ -9,7 +9,7 @@ use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
 use wm_memory::{Manager, MoveRefusal, RangeMove};
 
-use super::outcome::{LeftBlocks, PauseError, Paused, TurnEvents, movable, order};
+use super::outcome::{LeftBlocks, PauseError, Paused, PauseEvents, movable, order};
 use super::plan::{self, MovableBlock};
 use crate::moves::Migrations;
 use crate::{physical, process, registry};
@@ -45,7 +45,7 @@ pub(super) fn prepare(moves: &Migrations, shares: &[(CUdevice, u64)]) {
 pub(super) fn leave(
     moves: &Migrations,
     shares: &[(CUdevice, u64)],
-    events: &TurnEvents,
+    events: &PauseEvents,
     paused: &mut Paused,
 ) -> Result<(), PauseError> {
     let begin = Instant::now();
@@ -65,7 +65,7 @@ fn leave_device(
     moves: &Migrations,
     manager: &Manager<Device>,
     wanted: u64,
-    events: &TurnEvents,
+    events: &PauseEvents,
     paused: &mut Paused,
 ) -> Result<(), PauseError> {
     let device = manager.gpu().ordinal();

@@ -51,7 +51,7 @@ use arena::Arena;
 pub(crate) use files::{FileFailure, StorePlace};
 use files::{FileProgress, StoredPause};
 use outcome::{LeftBlocks, PauseExtent, Pausing};
-pub(crate) use outcome::{PauseError, TurnEvents, TurnState};
+pub(crate) use outcome::{PauseError, PauseEvents, TurnState};
 use plan::{Course, PauseGoal, PauseStep};
 pub(crate) use plan::{DEADLINE, PausePhase};
 use unmapped::UnmappedMemory;
@@ -73,8 +73,8 @@ pub(crate) struct Pauses {
     book: Mutex<PauseBook>,
     /// A step has ended.
     changed: Condvar,
-    /// For pauses for other processes.
-    events: OnceLock<TurnEvents>,
+    /// For other subsystems.
+    events: OnceLock<PauseEvents>,
     /// Host memory that is made ahead.
     arena: Arena,
 }
@@ -146,8 +146,8 @@ impl Pauses {
         book.show();
     }
 
-    fn events(&self) -> &TurnEvents {
-        self.events.get().unwrap_or(&TurnEvents::NONE)
+    fn events(&self) -> &PauseEvents {
+        self.events.get().unwrap_or(&PauseEvents::NONE)
     }
 
     /// Can the process be paused?

@@ -1,6 +1,7 @@
 //! What a pause works on and what it comes to: blocks that move, how much of them, and the outcome.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,10 +31,10 @@ impl PauseExtent {
     }
 }
 
-/// What another subsystem hears and says of pauses for other processes. All are called by the
-/// thread that pauses, without a lock.
+/// What other subsystems hear of pauses, and say of those for other processes. All are called by
+/// the thread that pauses, without a lock.
 #[derive(Clone, Copy)]
-pub(crate) struct TurnEvents {
+pub(crate) struct PauseEvents {
     /// So many bytes of a device are the driver's now.
     pub(crate) gave: fn(CUdevice, u64),
     /// The time for which memory has moved.
@@ -45,7 +46,7 @@ pub(crate) struct TurnEvents {
     pub(crate) ended: fn(),
 }
 
-impl TurnEvents {
+impl PauseEvents {
     pub(super) const NONE: Self =
         Self { gave: |_, _| {}, moved: |_| {}, has_more_room: || false, ended: || {} };
 }
@@ -235,6 +236,12 @@ pub(super) fn merged(left: Vec<LeftBlocks>) -> Vec<LeftBlocks> {
 }
 
 /// A range leaves the device and is not mapped then, or comes back.
-pub(super) fn order(range: std::ops::Range<u64>, to: Tier) -> RangeMove {
+pub(super) fn order(range: Range<u64>, to: Tier) -> RangeMove {
     RangeMove::new(MoveOrder { unmaps: to == Tier::Host, ..MoveOrder::new(range, to) }, u64::MAX)
+}
+
+/// A range leaves the device, and gives up what other processes use too.
+pub(super) fn leave_whole(range: Range<u64>) -> RangeMove {
+    let whole = order(range, Tier::Host);
+    RangeMove::new(MoveOrder { unshares: true, ..whole.order }, u64::MAX)
 }

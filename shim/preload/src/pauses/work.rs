@@ -11,8 +11,8 @@ use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 use super::PausedParts;
 use super::devices::{drain, give_back, map_all, rest_of};
 use super::outcome::{
-    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, blocks_that_leave, movable,
-    order,
+    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, PauseEvents, blocks_that_leave,
+    leave_whole, movable, order,
 };
 use super::plan;
 use super::{filing, giving_way};
@@ -147,8 +147,7 @@ fn leave_device(
 ) -> Result<(), PauseError> {
     let blocks = blocks_that_leave(moves, manager);
     let ids = blocks.iter().map(|block| block.id).collect();
-    let mut ranges: Vec<RangeMove> =
-        plan::leaving(&blocks).into_iter().map(|range| order(range, Tier::Host)).collect();
+    let mut ranges: Vec<RangeMove> = plan::leaving(&blocks).into_iter().map(leave_whole).collect();
     // Before any of it moves: if it fails, all of it comes back.
     paused.left.push(LeftBlocks { device: manager.gpu().ordinal(), ids });
     paused.count_moves(manager, || moves.move_paused(manager, &mut ranges));
@@ -236,7 +235,7 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
     came.flatten().unwrap_or_else(|| Resumed { left: pausing.left.clone(), ..nothing() })
 }
 
-fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &PauseEvents) -> Resumed {
     let begin = Instant::now();
     let resumed = come_back(moves, left);
     (events.moved)(begin.elapsed());

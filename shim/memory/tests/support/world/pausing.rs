@@ -1,5 +1,6 @@
 //! A step of a program that is paused: its memory leaves the device and is not mapped, the program
-//! frees and has idle memory given back, some of what left comes back, and the rest is mapped.
+//! frees and has idle memory given back, some of what left comes back, and the rest is mapped. In
+//! half of the steps memory that other processes use leaves, too.
 
 use wm_driver::Tier;
 use wm_memory::{MoveOrder, MoveRefusal, Order, RangeMove};
@@ -16,7 +17,8 @@ impl World {
             let pieces = world.pieces.iter().filter(|piece| piece.is_adopted()).map(|piece| piece.range());
             blocks.chain(pieces).collect()
         };
-        let order = |range, to| MoveOrder { unmaps: to == Tier::Host, ..MoveOrder::new(range, to) };
+        let unshares = comes.is_multiple_of(2);
+        let order = |range, to| MoveOrder { unmaps: to == Tier::Host, unshares, ..MoveOrder::new(range, to) };
         let moves = |world: &mut Self, ranges: Vec<_>, to, fail: Option<(u64, u64)>| {
             let mut ranges: Vec<_> =
                 ranges.into_iter().map(|range| RangeMove::new(order(range, to), u64::MAX)).collect();
