@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Measures memory that processes share because it holds the same bytes (WMSHIM_DEDUP=on), on one GPU, and prints one table.
 
-    python3 tests/workloads/dedup.py [--library dist/lib/libwmshim.so] [--only serve,tuned,graph,overwrite,kill,programs] [--json FILE]
+    python3 tests/workloads/dedup.py [--library dist/lib/libwmshim.so] [--only serve,tuned,graph,overwrite,kill,pause,programs] [--json FILE]
 
 `serve`: so many processes (`--processes`) generate tokens with the same weights: memory for weights, how long until it is shared, tokens a second
 before and after, and without wmshim. `tuned`: two models that differ in a tenth of their tensors, and the training of adapters beside them. `graph`: servers that
 replay a captured step. `overwrite`: a process writes over weights that it shares, by each way. `kill`: processes are killed at random while others read
-all weights. `programs`: seven programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
+all weights. `pause`: servers that share are paused and resumed. `programs`: seven programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
 """
 import json
 import os
@@ -406,6 +406,63 @@ def with_jax(allocator):
 PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": with_jax("cuda_async"), "jax-platform": with_jax("platform"), "cupy": {}, "quantised": {}}
 
 
+def timed(options, stats, command, process, *words):
+    """Seconds of `wmctl COMMAND` for a process, and its answer."""
+    begin = time.monotonic()
+    line = [options.wmctl, command, str(process.process.pid), *words, "--json"]
+    run = subprocess.run(line, env=dict(os.environ, WMSHIM_STATS_DIR=stats), capture_output=True, text=True)
+    if run.returncode:
+        raise Broken(f"wmctl {command}: {(run.stderr or run.stdout).strip()[:160]}")
+    return time.monotonic() - begin
+
+
+def pause(options, stats):
+    """Servers that share are paused one after the other and resumed, twice, and at last one of them with `--deep`."""
+    part, base, count = "pause", used(), options.processes
+    path, made = weights(options, options.billions)
+    processes = start(options, count, "serve", stats, path=path, billions=options.billions)
+    done = []
+
+    def wait_until_shared(name):
+        stage[0] = f"pause, {name}"
+        for process in processes:
+            process.tell("go")
+        begin = time.monotonic()
+        series, _ = follow(options, stats, base, 40.0)
+        rounds = len(done) // count
+        for process in processes:
+            process.tell("stop")
+        done.extend([process.wait("done", after=rounds) for process in processes])
+        row(part, f"{name}: GPU memory; shared, of the weights of all; s", f"{gib(used() - base)}; {series[-1][2] / count / made['bytes']:.3f}; {time.monotonic() - begin:.0f}")
+
+    def each(command, name, *words):
+        seconds, left = [], []
+        for process in processes:
+            seconds.append(timed(options, stats, command, process, *words))
+            left.append(used() - base)
+        row(part, f"{name}: s, each; GPU memory after each", f"{' '.join(f'{one:.2f}' for one in seconds)}; {' '.join(gib(one) for one in left)}")
+        return left[-1]
+
+    wait_until_shared("loaded")
+    for name in ("first", "second"):
+        each("pause", f"{name} pauses")
+        settle(base, 1.0)
+        left = used() - base
+        row(part, f"{name}: GPU memory, all are paused", gib(left), "contexts", left < made["bytes"] / 2)
+        each("resume", f"{name} resumes")
+        wait_until_shared(f"{name} time again")
+    if options.deep:
+        row(part, "pause --deep of one: s; resume", f"{timed(options, stats, 'pause', processes[0], '--deep'):.2f}; {timed(options, stats, 'resume', processes[0]):.2f}")
+        wait_until_shared("after --deep")
+    bare = start(options, 1, "serve", path=path, billions=options.billions)
+    _, right = generate(bare, 3)
+    equal = same(done, right)
+    row(part, "same tokens as bare", equal, True, equal)
+    well = end(processes + bare)
+    row(part, "ended well", well, True, well)
+    leftovers(options, part, base, stats)
+
+
 def programs(options, stats):
     """Each bare, for the right answers; then two of each under the library, all at once."""
     part, base = "programs", used()
@@ -464,7 +521,7 @@ def programs(options, stats):
     leftovers(options, part, base, stats)
 
 
-PARTS = {"serve": serve, "tuned": tuned, "graph": graph, "overwrite": overwrite, "kill": kill, "programs": programs}
+PARTS = {"serve": serve, "tuned": tuned, "graph": graph, "overwrite": overwrite, "kill": kill, "pause": pause, "programs": programs}
 
 
 def arguments(words=None):
@@ -477,6 +534,7 @@ def arguments(words=None):
     parser.add_argument("--seconds", type=float, default=10, help="how long tokens are counted at a time")
     parser.add_argument("--every", type=int, default=1, help="tokens between two waits of the host in `serve`")
     parser.add_argument("--ratio", type=float, default=5.5, help="times less memory for weights that `serve` is to reach")
+    parser.add_argument("--deep", action="store_true", help="in `pause`, at last one with the driver's checkpoint")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--kill-seconds", type=float, default=120, help="for all of them, at most")
     parser.add_argument("--launches", type=int, default=1000000, help="of kernels, in each of `programs`")

@@ -16,7 +16,7 @@ from figures import emit
 
 # The module of each kind; `build(kind)` there returns its step, which waits for the device and returns a number, and its peaks in bytes.
 KINDS = {
-    **dict.fromkeys(["unet", "moe", "lora", "resnet", "compile", "server", "gcn", "train", "decode"], "outgrow_torch"),
+    **dict.fromkeys(["unet", "moe", "lora", "resnet", "compile", "server", "gcn", "train", "decode", "transformers"], "outgrow_torch"),
     **dict.fromkeys(["cupy", "jax"], "outgrow_arrays"),
 }
 

@@ -339,6 +339,29 @@ def decode():
     return placer.decode(many(32))
 
 
+@torch.no_grad()
+def transformers():
+    """A Llama of transformers' answers requests of several lengths, sixteen tokens each."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    width = wide(4096, 128)
+    config = LlamaConfig(
+        hidden_size=width, intermediate_size=11 * width // 4, num_hidden_layers=many(32), num_attention_heads=width // 64,
+        num_key_value_heads=max(1, width // 256), vocab_size=32000,
+    )
+    model, number = LlamaForCausalLM(config).to(torch.bfloat16).eval(), 0
+
+    @torch.no_grad()
+    def step():
+        nonlocal number
+        number += 1
+        ids = torch.randint(3, 32000, (4, 64 << number % 4))
+        words = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        return checksum(model.generate(ids, attention_mask=torch.ones_like(ids), **words))
+
+    return step
+
+
 def peaks():
     if DEVICE == "cuda":
         return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()

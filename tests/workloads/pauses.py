@@ -3,7 +3,8 @@
 
     python3 tests/workloads/pauses.py KIND... [--pauses 50] [--scale 0.2] [--to host|memory|DIR] [--seed 1]
 
-The kinds are those of outgrow.py: decode and server (tokens), train, lora, moe, unet, resnet, gcn, compile (PyTorch), jax, cupy. Each runs bare, and then
+The kinds are those of outgrow.py: decode, server and transformers (tokens), train, lora, moe, unet, resnet, gcn, compile (PyTorch), jax, cupy; and native, a C++
+program (needs nvcc). Each runs bare, and then
 under the library with WMSHIM_PAUSE=on, `--setting NAME=VALUE` more; another process pauses it and resumes it after up to 200 ms each, and ends it after so many.
 A row has the median seconds of a pause and of a resume with the command's own time, the longest of each, and the largest relative difference of a step's number
 over the steps that both made. Ends with 1 where a number differs, or a command fails. Half a minute a kind. Run from the repository root after `make dist`.
@@ -13,10 +14,12 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -30,10 +33,21 @@ LIBRARY, WMCTL = ROOT / "dist/lib/libwmshim.so", ROOT / "dist/bin/wmctl"
 PATIENCE = 240
 
 
+def command_of(kind):
+    """A C++ program is compiled first."""
+    if kind != "native":
+        return [sys.executable, str(HERE / "outgrow.py"), kind]
+    program = pathlib.Path(tempfile.gettempdir()) / f"native_steps-{os.getpid()}"
+    if not program.exists():
+        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        subprocess.run([nvcc, "-O2", "-std=c++17", "-arch=native", "-o", program, HERE / "native_steps.cu"], check=True)
+    return [str(program)]
+
+
 def start(kind, scale, variables):
     names = {name: text for name, text in os.environ.items() if not name.startswith("WMSHIM_")}
     names |= {"SCALE": str(scale), "STEPS": "100000", "LONGEST": str(PATIENCE), "PYTHONUNBUFFERED": "1", **variables}
-    return subprocess.Popen([sys.executable, str(HERE / "outgrow.py"), kind], env=names, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command_of(kind), env=names, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def await_steps(process, count):

@@ -85,7 +85,7 @@ pub(crate) fn pause(files: Option<StorePlace>, deadline: Option<Duration>) -> sc
 
 /// A client's request to be ready for the driver's checkpoint.
 pub(crate) fn deep() -> schema::PauseAnswer {
-    if PROCESS.sharing.answers_others() || PROCESS.turns.figures().is_some() {
+    if PROCESS.sharing.has_shared() || PROCESS.turns.figures().is_some() {
         return answer(Err(PauseError::Beside));
     }
     answer(PROCESS.pauses.go_deep())

@@ -70,9 +70,9 @@ impl Sharing {
         }
     }
 
-    /// Does this process share, or look for memory to share, so that others may wait for it?
-    pub(crate) fn answers_others(&self) -> bool {
-        self.is_on() && self.status.is_awake() && !self.status.advises()
+    /// Has this process memory that other processes use, too?
+    pub(crate) fn has_shared(&self) -> bool {
+        self.is_on() && !self.blocks.shared().is_empty()
     }
 
     /// Does any method below look at the call that it is told of?

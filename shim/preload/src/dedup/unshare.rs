@@ -91,11 +91,23 @@ impl Sharing {
         self.blocks.shared().iter().map(|block| of_block(block)).sum()
     }
 
-    /// A pause has moved memory: what other processes use too is theirs alone where it has left.
+    /// A pause has moved memory: what other processes use too is theirs alone where it has left, and
+    /// they do not wait for what a paused process could give.
     pub(crate) fn memory_left(&self) {
-        if self.is_on() {
-            for block in self.blocks.shared() {
-                let _chunks = self.forget_private(&block);
+        if !self.is_on() {
+            return;
+        }
+        for block in self.blocks.shared() {
+            let _chunks = self.forget_private(&block);
+        }
+        if GATE.is_kept() {
+            for block in self.blocks.all() {
+                let mut facts = block.facts();
+                // They are asked about again after the pause.
+                facts.arrived(|_| true);
+                let withdrawn = facts.withdrawn();
+                drop(facts);
+                self.mailbox.release(withdrawn);
             }
         }
     }

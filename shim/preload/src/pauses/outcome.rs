@@ -86,7 +86,7 @@ pub(crate) enum PauseError {
     Detached,
     #[error("the process is not paused")]
     NotPaused,
-    #[error("it takes turns or shares memory with other processes, which it has to answer")]
+    #[error("it takes turns with other processes, or has memory that they use, too")]
     Beside,
     #[error(
         "the driver would not give back a process with pinned memory of the host: resume it, then \
