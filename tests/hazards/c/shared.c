@@ -12,7 +12,8 @@
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
  *   empty BLOCK MIB          takes a block and writes nothing to it; `fill-in BLOCK SEED` loads it
  *   held WAY BLOCK SEED      writes over a block, in a stream, while another stream waits for the host: the milliseconds until it is written
- *   renew MILLISECONDS       loads the kernel that reads from another image, and reads by that one after this time
+ *   renew MILLISECONDS AS    loads the kernel that reads from another image, and reads by that one after this time. AS is `module`, or of a library
+ *                            `kernel`, `function` or `part`, the library's module in this context
  *   fault                    reads all blocks, and has a kernel write where no memory is
  *   abandon                  destroys a stream that is captured
  *   cancelled LINE           has a thread obey that line that is to be cancelled, while the GPU copies; the thread ends after it
@@ -44,6 +45,7 @@
 #include "fill.h"
 #include "wmshim.h"
 
+typedef struct CUlib_st *CUlibrary;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
@@ -60,6 +62,11 @@ CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph,
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuStreamDestroy_v2(CUstream stream);
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
+CUresult cuLibraryLoadData(CUlibrary *library, const void *image, void *jit, void **jit_values, unsigned jit_count, void *options,
+                           void **values, unsigned count);
+CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name);
+CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library);
+CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 CUresult cuGraphExecDestroy(CUgraphExec executable);
@@ -522,18 +529,32 @@ static void write_held(const char *way, unsigned number, unsigned long long seed
 }
 
 /* A text with another end is another image. */
-static void renew(unsigned milliseconds)
+static void renew(unsigned milliseconds, const char *as)
 {
+    static const char name[] = "wm_verify_pattern_u64";
     char *text = calloc(MIB, 1);
     FILE *file = fopen(image_path, "r");
-    CUmodule module;
+    int is_module = !strcmp(as, "module");
+    CUmodule module = NULL;
+    CUlibrary library = NULL;
     if (!file || fread(text, 1, MIB - 2, file) == 0)
         exit(88);
     fclose(file);
-    strcat(text, "\n");
-    MUST(cuModuleLoadData(&module, text));
+    strcat(text, "\n//");
+    strcat(text, as);
+    if (is_module)
+        MUST(cuModuleLoadData(&module, text));
+    else
+        MUST(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
     usleep(milliseconds * 1000);
-    MUST(cuModuleGetFunction(&verify, module, "wm_verify_pattern_u64"));
+    if (!strcmp(as, "part"))
+        MUST(cuLibraryGetModule(&module, library));
+    if (module)
+        MUST(cuModuleGetFunction(&verify, module, name));
+    else
+        MUST(cuLibraryGetKernel(&verify, library, name));
+    if (!strcmp(as, "function"))
+        MUST(cuKernelGetFunction(&verify, verify));
     free(text);
 }
 
@@ -679,8 +700,8 @@ static void obey(char *line)
         make_nodes(way, number, seed);
     else if (sscanf(line, "held %15s %u %llu", way, &number, &seed) == 3)
         return write_held(way, number, seed);
-    else if (sscanf(line, "renew %u", &number) == 1)
-        renew(number);
+    else if (sscanf(line, "renew %u %15s", &number, way) == 2)
+        renew(number, way);
     else if (sscanf(line, "%15s %15s %u %llu", word, way, &number, &seed) == 4)
         write_block(way, number, seed, !strcmp(word, "part"));
     else if (sscanf(line, "free %u", &number) == 1)

@@ -132,9 +132,11 @@ fn memory_that_was_shared_under_an_earlier_broker_is_not_taken_back() {
 fn kernels_of_an_image_are_judged_before_they_are_launched() {
     let stage = Stage::new();
     let mut sharers = pair(&stage);
-    sharers[0].obey("renew 5000");
-    sharers[0].expect_right("read by another kernel");
-    assert_eq!(sharers[0].figure("copied_back_bytes"), 0, "it was known to read");
+    for loaded_as in ["module", "kernel", "function", "part"] {
+        sharers[0].obey(&format!("renew 2000 {loaded_as}"));
+        sharers[0].expect_right("read by another kernel");
+        assert_eq!(sharers[0].figure("copied_back_bytes"), 0, "{loaded_as}: it was known to read");
+    }
     assert_eq!(read_until(&mut sharers, ALL, 100), [ALL; 2], "all is shared still");
     stage.end(sharers);
 }

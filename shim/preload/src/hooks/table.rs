@@ -158,6 +158,10 @@ hooks! {
             => code::library_get_kernel, Memory, "a launch that names the kernel is asked for its parameters, where launches are recorded";
         cuLibraryEnumerateKernels
             => code::library_enumerate_kernels, Memory, "the same for all of a library's kernels";
+        cuKernelGetFunction
+            => code::kernel_get_function, Memory, "the function is of the same code, where memory is shared";
+        cuLibraryGetModule
+            => code::library_get_module, Memory, "the same for a module";
         cuModuleLoadData
             => code::module_load_data, Memory, "loading code takes device memory; the code is hashed where memory is shared, so that what is learned of its kernels holds in every process";
         cuModuleLoadFatBinary

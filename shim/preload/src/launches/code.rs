@@ -1,8 +1,8 @@
 //! The facts about the functions that the program has loaded: their layouts and their images.
 
-use wm_abi::{CUfunction, CUlibrary, CUmodule};
+use wm_abi::{CUfunction, CUkernel, CUlibrary, CUmodule};
 
-use super::images::{CodeImages, FunctionCode};
+use super::images::{self, CodeImages, FunctionCode};
 use super::layouts::Layouts;
 
 /// See above.
@@ -29,6 +29,15 @@ impl LoadedCode {
     /// The code of a kernel that the program launches, if it is known. Asks the driver.
     pub(crate) fn of(&self, function: CUfunction) -> Option<FunctionCode> {
         self.images.code(function, self.layouts.library_of(function))
+    }
+
+    /// The program got the function of a kernel in the current context.
+    pub(crate) fn note_function(&self, function: CUfunction, kernel: CUkernel) {
+        if let Some(library) = self.layouts.library_of(CUfunction(kernel.0))
+            && let Some(module) = images::module_of(function)
+        {
+            self.images.note_module_of(module, library);
+        }
     }
 
     /// A module is about to be unloaded.

@@ -93,6 +93,12 @@ impl CodeImages {
         note(&self.libraries, library.0, unsafe { self.note_image(image) });
     }
 
+    /// A module is a library as one context has it.
+    pub(crate) fn note_module_of(&self, module: CUmodule, library: CUlibrary) {
+        let image = self.libraries.get().and_then(|known| Some(*known.get(&library.0)?));
+        note(&self.modules, module.0, image);
+    }
+
     /// The hash of an image.
     ///
     /// # Safety
@@ -146,9 +152,13 @@ impl CodeImages {
         note(&self.modules, module.0, None);
     }
 
-    /// The same of a library.
+    /// The same of a library, and of its modules.
     pub(crate) fn forget_library(&self, library: CUlibrary) {
-        note(&self.libraries, library.0, None);
+        let image = self.libraries.get().and_then(|known| Some(known.remove(&library.0)?.1));
+        if let (Some(modules), Some(image)) = (self.modules.get(), image) {
+            // Others of the same image are unknown from now on, which costs time only.
+            modules.retain(|_, of| *of != image);
+        }
     }
 
     /// A context is about to end, and its modules with it.
@@ -167,11 +177,7 @@ impl CodeImages {
                 (image, unsafe { driver().get::<cuKernelGetName>()(&mut name, CUkernel(function.0)) })
             }
             None => {
-                let mut module = CUmodule(0);
-                // SAFETY: a function that lives, and a live local.
-                let found = unsafe { driver().get::<cuFuncGetModule>()(&mut module, function) };
-                let image = (found == CUresult::SUCCESS).then(|| self.modules.get()?.get(&module.0));
-                let image = *image.flatten()?;
+                let image = *self.modules.get()?.get(&module_of(function)?.0)?;
                 // SAFETY: the same function, and a live local.
                 (image, unsafe { driver().get::<cuFuncGetName>()(&mut name, function) })
             }
@@ -183,6 +189,14 @@ impl CodeImages {
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         Some(FunctionCode { image, name })
     }
+}
+
+/// The module of a function that lives. Asks the driver.
+pub(super) fn module_of(function: CUfunction) -> Option<CUmodule> {
+    let mut module = CUmodule(0);
+    // SAFETY: by contract a function that lives, and a live local.
+    let found = unsafe { driver().get::<cuFuncGetModule>()(&mut module, function) };
+    (found == CUresult::SUCCESS).then_some(module)
 }
 
 fn note(hashes: &Hashes, handle: usize, hash: Option<u128>) {

@@ -4,10 +4,10 @@
 use std::ffi::{c_char, c_uint, c_void};
 
 use wm_abi::symbol::{
-    cuLibraryEnumerateKernels, cuLibraryGetKernel, cuLibraryGetKernelCount, cuLibraryLoadData,
-    cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary,
+    cuKernelGetFunction, cuLibraryEnumerateKernels, cuLibraryGetKernel, cuLibraryGetKernelCount,
+    cuLibraryGetModule, cuLibraryLoadData, cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary,
 };
-use wm_abi::{CUkernel, CUlibrary, CUmodule, CUresult};
+use wm_abi::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 
 use crate::hooks::call::boundary::Outcome;
 use crate::launches::{self, CODE, Subscriber};
@@ -136,6 +136,34 @@ pub(in crate::hooks) unsafe fn library_load_data(
     if result == CUresult::SUCCESS {
         // SAFETY: after a success, a library has been written there.
         unsafe { CODE.images.note_library(library.read(), image) };
+    }
+    answered(result)
+}
+
+/// `cuKernelGetFunction`. The function belongs to a module that is the library in one context.
+pub(in crate::hooks) unsafe fn kernel_get_function(place: *mut CUfunction, kernel: CUkernel) -> Outcome {
+    if !launches::has_subscribed(Subscriber::Sharing) {
+        return Outcome::Forward;
+    }
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<cuKernelGetFunction>()(place, kernel) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: after a success, a function has been written there.
+        CODE.note_function(unsafe { place.read() }, kernel);
+    }
+    answered(result)
+}
+
+/// `cuLibraryGetModule`.
+pub(in crate::hooks) unsafe fn library_get_module(module: *mut CUmodule, library: CUlibrary) -> Outcome {
+    if !launches::has_subscribed(Subscriber::Sharing) {
+        return Outcome::Forward;
+    }
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<cuLibraryGetModule>()(module, library) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: after a success, a module has been written there.
+        CODE.images.note_module_of(unsafe { module.read() }, library);
     }
     answered(result)
 }
