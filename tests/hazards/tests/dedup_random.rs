@@ -1,5 +1,5 @@
-//! Hazard (data race): after a random order of loads, writes, graphs, frees, kills and exits a
-//! process reads another one's bytes, or loses its own.
+//! Hazard (data race): after a random order of loads, writes, graphs, frees, pauses, kills and exits
+//! a process reads another one's bytes, or loses its own.
 //!
 //! Three programs obey random commands, some of them at the same time, and remember the expected
 //! content of each block. `DEDUP_SEEDS=100-199` runs other seeds than the usual ones.
@@ -7,7 +7,7 @@
 use std::ops::RangeInclusive;
 
 use fastrand::Rng;
-use hazards::sharers::{Sharer, Stage, read_until};
+use hazards::sharers::{Sharer, Stage};
 
 const PROGRAMS: usize = 3;
 const BLOCKS: usize = 4;
@@ -28,6 +28,8 @@ struct Known {
     blocks: [Option<u64>; BLOCKS],
     /// The block that the program's graph writes, while a launch of the graph does not change it.
     graph: Option<usize>,
+    /// It obeys no command now.
+    is_paused: bool,
 }
 
 impl Known {
@@ -87,10 +89,11 @@ impl Play {
     }
 
     fn step(&mut self) {
-        match self.rng.u32(..20) {
+        match self.rng.u32(..23) {
             0..4 => {
-                let milliseconds = self.rng.u64(50..600);
-                read_until(&mut self.sharers, 1000, milliseconds);
+                let line = format!("share 1000 {}", self.rng.u64(50..600));
+                self.running().for_each(|(_, sharer)| sharer.tell(&line));
+                self.running().for_each(|(_, sharer)| drop(sharer.hear()));
             }
             4 => {
                 let victim = self.rng.usize(..PROGRAMS);
@@ -99,14 +102,34 @@ impl Play {
                 self.known[victim] = Known::default();
             }
             5 => self.stage.kill_broker(),
+            6..9 => {
+                let number = self.rng.usize(..PROGRAMS);
+                self.pause_or_resume(number);
+            }
             _ => self.commands(),
         }
     }
 
+    fn running(&mut self) -> impl Iterator<Item = (usize, &mut Sharer)> {
+        let is_running = |(number, _): &(usize, &mut Sharer)| !self.known[*number].is_paused;
+        self.sharers.iter_mut().enumerate().filter(is_running)
+    }
+
+    fn pause_or_resume(&mut self, number: usize) {
+        let sharer = &self.sharers[number];
+        if self.known[number].is_paused {
+            self.stage.resume(sharer);
+        } else {
+            let folder = self.rng.bool().then(|| self.stage.cache());
+            self.stage.pause(sharer, folder.as_deref());
+        }
+        self.known[number].is_paused ^= true;
+    }
+
     /// Each program gets one command, or none, and all of them obey at the same time.
     fn commands(&mut self) {
-        let commands: Vec<_> = self.known.iter_mut().map(|known| known.command(&mut self.rng)).collect();
-        let commands: Vec<_> = commands.into_iter().map(Option::unwrap_or_default).collect();
+        let running = |known: &mut Known| if known.is_paused { None } else { known.command(&mut self.rng) };
+        let commands: Vec<_> = self.known.iter_mut().map(running).map(Option::unwrap_or_default).collect();
         for (sharer, commands) in self.sharers.iter_mut().zip(&commands) {
             commands.iter().for_each(|command| sharer.tell(command));
         }
@@ -116,8 +139,8 @@ impl Play {
     }
 
     fn verify(&mut self, when: &str) {
-        self.sharers.iter_mut().for_each(|sharer| sharer.tell("verify"));
-        for (number, sharer) in self.sharers.iter_mut().enumerate() {
+        self.running().for_each(|(_, sharer)| sharer.tell("verify"));
+        for (number, sharer) in self.running() {
             assert_eq!(sharer.hear(), "right", "program {number}, {when}");
         }
     }
@@ -138,6 +161,9 @@ fn random_programs_read_what_they_wrote() {
             play.step();
             play.verify(&format!("seed {seed}, step {step}"));
         }
+        let paused: Vec<usize> = (0..PROGRAMS).filter(|number| play.known[*number].is_paused).collect();
+        paused.into_iter().for_each(|number| play.pause_or_resume(number));
+        play.verify(&format!("seed {seed}, at its end"));
         let saved = play.sharers.iter_mut().map(|sharer| sharer.figure("faults_avoided"));
         shared += saved.sum::<u64>();
         play.stage.end(play.sharers);

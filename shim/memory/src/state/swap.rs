@@ -155,7 +155,9 @@ impl State {
             return Err(MoveRefusal::Unfit);
         }
         let parts = self.holdings.ledger.occupied_parts(&handle.range);
-        if handle.foreign && !order.unshares || order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
+        if handle.foreign && !order.unshares
+            || order.alone && !parts.iter().all(|part| contains(&order.range, part))
+        {
             return Err(MoveRefusal::Shared);
         }
         let parts = if order.discards { without(parts, &order.range) } else { parts };

@@ -19,7 +19,7 @@ use crate::events::{self, BlockSubscriber, PieceSubscriber};
 use crate::gate::GATE;
 use crate::hooks::{self, Exports};
 use crate::overflow::HolderSources;
-use crate::pauses::{Pauses, PauseEvents};
+use crate::pauses::{PauseEvents, Pauses};
 use crate::process::{driver, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::settings::Settings;

@@ -9,7 +9,7 @@ use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
 use wm_memory::{Manager, MoveRefusal, RangeMove};
 
-use super::outcome::{LeftBlocks, PauseError, Paused, PauseEvents, movable, order};
+use super::outcome::{LeftBlocks, PauseError, PauseEvents, Paused, movable, order};
 use super::plan::{self, MovableBlock};
 use crate::moves::Migrations;
 use crate::{physical, process, registry};

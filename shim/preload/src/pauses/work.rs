@@ -11,7 +11,7 @@ use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 use super::PausedParts;
 use super::devices::{drain, give_back, map_all, rest_of};
 use super::outcome::{
-    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, PauseEvents, blocks_that_leave,
+    LeftBlocks, PauseError, PauseEvents, PauseExtent, Paused, Pausing, Resumed, blocks_that_leave,
     leave_whole, movable, order,
 };
 use super::plan;
