@@ -266,8 +266,8 @@ impl<G: Gpu> Manager<G> {
             let order = MoveOrder { discards, ..MoveOrder::new(part, to) };
             let draft = |room| self.lock().draft_unshare(&order, own, room, &self.rules, beyond_limit);
             begun = self.draft_on(to, draft).and_then(|swap| self.start(swap));
-            // A piece has no place on another device.
-            if !matches!(begun, Err(MoveRefusal::Full | MoveRefusal::Unfit)) {
+            // A piece has no place on another device, and a graph's memory none but on its own.
+            if !matches!(begun, Err(MoveRefusal::Full | MoveRefusal::Unfit | MoveRefusal::InGraph)) {
                 break;
             }
         }

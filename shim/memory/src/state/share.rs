@@ -39,6 +39,10 @@ impl State {
         if self.stay_in(&handle.range) == Some(Stay::InPlace) {
             return Err(MoveRefusal::InPlace);
         }
+        // A graph may outlive the block that it was made for, and name the next one there.
+        if self.in_graphs.overlaps(&handle.range) {
+            return Err(MoveRefusal::InGraph);
+        }
         let is_whole = handle.bytes() == rules.granularity || handle.adopted;
         let is_chunk = handle.range.start == address && is_whole;
         if !is_chunk || handle.tier != Tier::Device || handle.foreign {

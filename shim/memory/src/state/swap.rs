@@ -220,7 +220,10 @@ impl State {
             Some(Stay::InPlace) if !handle.foreign => return Err(MoveRefusal::InPlace),
             _ => {}
         }
-        if self.in_graphs.overlaps(&handle.range) {
+        // Memory that became a graph's after it was shared has to be this process's own before a
+        // write: on the device, where it was.
+        let is_private_copy = handle.foreign && to == Tier::Device;
+        if !is_private_copy && self.in_graphs.overlaps(&handle.range) {
             return Err(MoveRefusal::InGraph);
         }
         if self.unified.may_be_on_cpu(&handle.range) {

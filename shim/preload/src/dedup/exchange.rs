@@ -105,6 +105,7 @@ impl<'a> ChunkExchange<'a> {
                         self.again.push(PassReply::Found(chunk, take));
                         continue;
                     }
+                    Some(ShareOutcome::Refused(MoveRefusal::InGraph)) => Some(ChunkState::Refused),
                     _ => None,
                 },
             };
