@@ -1,8 +1,9 @@
-//! Hazard (data race): after a random order of loads, writes, graphs, frees, pauses, kills and exits
-//! a process reads another one's bytes, or loses its own.
+//! Hazard (data race): after a random order of loads, writes, graphs, frees, pauses, kills and
+//! exits a process reads another one's bytes, or loses its own.
 //!
 //! Three programs obey random commands, some of them at the same time, and remember the expected
-//! content of each block. `DEDUP_SEEDS=100-199` runs other seeds than the usual ones.
+//! content of each block, which is one of `cuMemAlloc` or a piece of `cuMemCreate`.
+//! `DEDUP_SEEDS=100-199` runs other seeds than the usual ones.
 
 use std::ops::RangeInclusive;
 
@@ -40,7 +41,8 @@ impl Known {
             let mib = [2, 4, 8][rng.usize(..3)];
             self.blocks[block] = Some(mib);
             // Few seeds, so that blocks of several programs are equal.
-            return Some(vec![format!("load {block} {} {mib}", 7 + rng.u32(..2))]);
+            let of = if rng.bool() { "load" } else { "piece" };
+            return Some(vec![format!("{of} {block} {} {mib}", 7 + rng.u32(..2))]);
         };
         let seed = rng.u32(100..10_000);
         let way = WAYS[rng.usize(..WAYS.len())];
