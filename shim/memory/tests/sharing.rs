@@ -181,12 +181,13 @@ fn memory_of_a_freed_block_is_used_for_nothing_until_it_is_given_up() {
     world.end();
 }
 
-/// Hazard (error handling): a graph was made for a block that is gone; the next one there is shared,
-/// and then a write into it is refused.
+/// Hazard (error handling): a graph was made for a block that is gone; the next one there is
+/// shared, and then a write into it is refused.
 #[test]
 fn what_a_graph_names_is_not_shared_and_what_is_shared_already_can_be_written() {
     let mut world = world(&[8 * MB, 8 * MB]);
-    let ranges: Vec<_> = world.manager.blocks().iter().map(|block| block.address..block.address + 8).collect();
+    let ranges: Vec<_> =
+        world.manager.blocks().iter().map(|block| block.address..block.address + 8).collect();
     world.manager.keep_in_graphs(&ranges[..1]);
     let in_graph = ShareOutcome::Refused(MoveRefusal::InGraph);
     assert_eq!(world.share(0, 0, false, None)[..2], [in_graph, ShareOutcome::Shared]);

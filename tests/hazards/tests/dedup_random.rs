@@ -2,7 +2,8 @@
 //! exits a process reads another one's bytes, or loses its own.
 //!
 //! Three programs obey random commands, some of them at the same time, and remember the expected
-//! content of each block, which is one of `cuMemAlloc` or a piece of `cuMemCreate`.
+//! content of each block, which is one of `cuMemAlloc`, a piece of `cuMemCreate`, or a
+//! tensor.
 //! `DEDUP_SEEDS=100-199` runs other seeds than the usual ones.
 
 use std::ops::RangeInclusive;
@@ -12,7 +13,10 @@ use hazards::sharers::{Sharer, Stage};
 
 const PROGRAMS: usize = 3;
 const BLOCKS: usize = 4;
-const STEPS: usize = 60;
+/// Behind them as many tensors of so many MiB in a segment, some of which have pieces in common.
+const TENSORS: usize = 4;
+const TENSOR: u64 = 6;
+const STEPS: usize = 45;
 
 /// The names of `c/shared.c`. The first six can be captured, and graphs of the first two launched
 /// again: a kernel that repeatedly writes the bytes that are there already counts as a reader, and
@@ -23,10 +27,9 @@ const CAPTURED: usize = 6;
 const REPEATED: usize = 2;
 
 /// The state of one program.
-#[derive(Default)]
 struct Known {
-    /// MiB of each existing block.
-    blocks: [Option<u64>; BLOCKS],
+    /// MiB of each existing block. Tensors live as long as the program.
+    blocks: [Option<u64>; BLOCKS + TENSORS],
     /// The block that the program's graph writes, while a launch of the graph does not change it.
     graph: Option<usize>,
     /// It obeys no command now.
@@ -34,9 +37,15 @@ struct Known {
 }
 
 impl Known {
+    fn new() -> Self {
+        let mut blocks = [None; BLOCKS + TENSORS];
+        blocks[BLOCKS..].fill(Some(TENSOR));
+        Self { blocks, graph: None, is_paused: false }
+    }
+
     /// A command that is legal now; `None` for no command.
     fn command(&mut self, rng: &mut Rng) -> Option<Vec<String>> {
-        let block = rng.usize(..BLOCKS);
+        let block = rng.usize(..BLOCKS + TENSORS);
         let Some(mib) = self.blocks[block] else {
             let mib = [2, 4, 8][rng.usize(..3)];
             self.blocks[block] = Some(mib);
@@ -55,7 +64,7 @@ impl Known {
                 self.written(block);
                 Some(vec![format!("part {way} {block} {seed}")])
             }
-            5 => {
+            5 if block < BLOCKS => {
                 self.written(block);
                 self.blocks[block] = None;
                 Some(vec![format!("free {block}")])
@@ -75,6 +84,13 @@ impl Known {
     }
 }
 
+/// A program with its tensors.
+fn start(stage: &Stage) -> Sharer {
+    let mut sharer = stage.start();
+    sharer.obey(&format!("tensors {BLOCKS} {TENSORS} 9 {TENSOR}"));
+    sharer
+}
+
 struct Play {
     stage: Stage,
     sharers: Vec<Sharer>,
@@ -85,8 +101,8 @@ struct Play {
 impl Play {
     fn new(seed: u64) -> Self {
         let stage = Stage::new();
-        let sharers = (0..PROGRAMS).map(|_| stage.start()).collect();
-        let known = (0..PROGRAMS).map(|_| Known::default()).collect();
+        let sharers = (0..PROGRAMS).map(|_| start(&stage)).collect();
+        let known = (0..PROGRAMS).map(|_| Known::new()).collect();
         Self { stage, sharers, known, rng: Rng::with_seed(seed) }
     }
 
@@ -100,8 +116,8 @@ impl Play {
             4 => {
                 let victim = self.rng.usize(..PROGRAMS);
                 self.sharers[victim].kill();
-                self.sharers[victim] = self.stage.start();
-                self.known[victim] = Known::default();
+                self.sharers[victim] = start(&self.stage);
+                self.known[victim] = Known::new();
             }
             5 => self.stage.kill_broker(),
             6..9 => {

@@ -91,8 +91,8 @@ impl Sharing {
         self.blocks.shared().iter().map(|block| of_block(block)).sum()
     }
 
-    /// A pause has moved memory: what other processes use too is theirs alone where it has left, and
-    /// they do not wait for what a paused process could give.
+    /// A pause has moved memory: what other processes use too is theirs alone where it has left,
+    /// and they do not wait for what a paused process could give.
     pub(crate) fn memory_left(&self) {
         if !self.is_on() {
             return;
