@@ -99,13 +99,18 @@ unsafe fn load_module(
     image: *const c_void,
     load: impl FnOnce() -> CUresult,
 ) -> Outcome {
+    // SAFETY: after a success, a module has been written there.
+    noted(load, || unsafe { CODE.images.note_module(module.read(), image) })
+}
+
+/// Makes a call, and notes what it has given, where memory is shared.
+fn noted(call: impl FnOnce() -> CUresult, note: impl FnOnce()) -> Outcome {
     if !launches::has_subscribed(Subscriber::Sharing) {
         return Outcome::Forward;
     }
-    let result = load();
+    let result = call();
     if result == CUresult::SUCCESS {
-        // SAFETY: after a success, a module has been written there.
-        unsafe { CODE.images.note_module(module.read(), image) };
+        note();
     }
     answered(result)
 }
@@ -127,45 +132,30 @@ pub(in crate::hooks) unsafe fn library_load_data(
     values: *mut *mut c_void,
     count: c_uint,
 ) -> Outcome {
-    if !launches::has_subscribed(Subscriber::Sharing) {
-        return Outcome::Forward;
-    }
     let load = driver().get::<cuLibraryLoadData>();
-    // SAFETY: the program's arguments.
-    let result = unsafe { load(library, image, jit_options, jit_values, jit_count, options, values, count) };
-    if result == CUresult::SUCCESS {
-        // SAFETY: after a success, a library has been written there.
-        unsafe { CODE.images.note_library(library.read(), image) };
-    }
-    answered(result)
+    // SAFETY: the program's arguments; after a success, a library has been written there.
+    noted(
+        || unsafe { load(library, image, jit_options, jit_values, jit_count, options, values, count) },
+        || unsafe { CODE.images.note_library(library.read(), image) },
+    )
 }
 
 /// `cuKernelGetFunction`. The function belongs to a module that is the library in one context.
 pub(in crate::hooks) unsafe fn kernel_get_function(place: *mut CUfunction, kernel: CUkernel) -> Outcome {
-    if !launches::has_subscribed(Subscriber::Sharing) {
-        return Outcome::Forward;
-    }
-    // SAFETY: the program's arguments.
-    let result = unsafe { driver().get::<cuKernelGetFunction>()(place, kernel) };
-    if result == CUresult::SUCCESS {
-        // SAFETY: after a success, a function has been written there.
-        CODE.note_function(unsafe { place.read() }, kernel);
-    }
-    answered(result)
+    // SAFETY: the program's arguments; after a success, a function has been written there.
+    noted(
+        || unsafe { driver().get::<cuKernelGetFunction>()(place, kernel) },
+        || CODE.note_function(unsafe { place.read() }, kernel),
+    )
 }
 
 /// `cuLibraryGetModule`.
 pub(in crate::hooks) unsafe fn library_get_module(module: *mut CUmodule, library: CUlibrary) -> Outcome {
-    if !launches::has_subscribed(Subscriber::Sharing) {
-        return Outcome::Forward;
-    }
-    // SAFETY: the program's arguments.
-    let result = unsafe { driver().get::<cuLibraryGetModule>()(module, library) };
-    if result == CUresult::SUCCESS {
-        // SAFETY: after a success, a module has been written there.
-        CODE.images.note_module_of(unsafe { module.read() }, library);
-    }
-    answered(result)
+    // SAFETY: the program's arguments; after a success, a module has been written there.
+    noted(
+        || unsafe { driver().get::<cuLibraryGetModule>()(module, library) },
+        || CODE.images.note_module_of(unsafe { module.read() }, library),
+    )
 }
 
 /// `cuLibraryUnload`.
