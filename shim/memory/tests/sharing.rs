@@ -9,7 +9,10 @@ use std::time::Duration;
 use support::model::{GRANULARITY, MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{BlockChunk, ManagerSettings, MoveRefusal, Order, Quiet, ShareOutcome, TakenBack, Unparked};
+use wm_memory::{
+    BlockChunk, ManagerSettings, MoveOrder, MoveRefusal, Order, Quiet, RangeMove, ShareOutcome, TakenBack,
+    Unparked,
+};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -197,6 +200,26 @@ fn what_a_graph_names_is_not_shared_and_what_is_shared_already_can_be_written() 
     assert_eq!((moved.count, moved.refusal), (4, None));
     world.manager.release_from_graphs(&ranges);
     assert_eq!(world.share(1, 0, false, None), ALL_SHARED);
+    world.end();
+}
+
+/// Hazard (wrong result): a pause moves memory of which others than this process's streams know
+/// where it is.
+#[test]
+fn what_stays_in_place_is_not_moved_by_a_pause_because_it_is_shared() {
+    let settings = ManagerSettings { overflow: vec![Tier::Host], ..settings() };
+    let mut world = world_of(256, settings, &[8 * MB]);
+    assert_eq!(world.share(0, 0, false, None), ALL_SHARED);
+    let range = world.manager.blocks().iter().map(|block| block.address..block.address + 8 * MIB).next();
+    let range = range.expect("a block");
+    world.manager.keep_in_place(&range);
+    let order = MoveOrder { unmaps: true, unshares: true, ..MoveOrder::new(range.clone(), Tier::Host) };
+    let mut ranges = [RangeMove::new(order, u64::MAX)];
+    let _lacks = world.manager.swap_paused(&mut ranges, || false);
+    assert_eq!((ranges[0].moved.bytes, ranges[0].moved.refusal), (0, Some(MoveRefusal::InPlace)));
+    assert_eq!(world.manager.put_away(range.start), Err(MoveRefusal::InPlace));
+    let moved = world.unshare(0, 0, None).expect("a block").expect("nothing is in the way");
+    assert_eq!((moved.count, moved.refusal), (4, None), "before a write it is private all the same");
     world.end();
 }
 

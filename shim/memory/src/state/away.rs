@@ -25,7 +25,7 @@ impl State {
         if handle.away || handle.unmapped.is_some() || matches!(handle.tier, Tier::Peer(_)) {
             return Err(MoveRefusal::Unfit);
         }
-        self.may_change(&handle, Tier::Host)?;
+        self.may_change(&handle, Tier::Host, false)?;
         self.holdings.plan(&only(Tier::Host, handle.bytes()));
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
@@ -46,6 +46,7 @@ impl State {
             return Err(MoveRefusal::NoBlock);
         }
         if to == Tier::Device {
+            self.may_change(&handle, to, false)?;
             return self.begin_swap(handle, to, Vec::new(), Some(room), rules, &TakenFingerprints::new());
         }
         if !rules.settings.overflow.contains(&to) {

@@ -147,6 +147,7 @@ impl State {
         if !handle.foreign {
             return Err(MoveRefusal::Unfit);
         }
+        self.may_change(&handle, order.to, true)?;
         let parts = vec![handle.range.clone()];
         let parts = if order.discards { without(parts, &order.range) } else { parts };
         let limits = self.limits;

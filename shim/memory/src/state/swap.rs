@@ -161,6 +161,7 @@ impl State {
             return Err(MoveRefusal::Shared);
         }
         let parts = if order.discards { without(parts, &order.range) } else { parts };
+        self.may_change(&handle, order.to, false)?;
         let mut swap = self.begin_swap(handle, order.to, parts, room, rules, taken)?;
         swap.unmaps = order.unmaps && order.to == Tier::Host;
         if let (true, Some(spare)) = (swap.unmaps, &swap.spare) {
@@ -170,7 +171,8 @@ impl State {
         Ok(swap)
     }
 
-    /// Takes the spare of a handle of which `parts` are to be copied.
+    /// Takes the spare of a handle that [may change](State::may_change), of which `parts` are to be
+    /// copied.
     pub(super) fn begin_swap(
         &mut self,
         handle: OccupiedHandle,
@@ -180,7 +182,6 @@ impl State {
         rules: &Rules,
         taken: &TakenFingerprints,
     ) -> Result<Swap, MoveRefusal> {
-        self.may_change(&handle, to)?;
         if !handle.has_mapping() && self.holdings.is_left_mapped_at(&handle.places()) {
             return Err(MoveRefusal::InUse);
         }
@@ -209,21 +210,25 @@ impl State {
         Ok(Swap { handle, to, spare, is_away: false, unmaps: false, occupied, parts, unmap_first })
     }
 
-    /// Nothing is in the way of other memory for a handle.
-    pub(super) fn may_change(&mut self, handle: &OccupiedHandle, to: Tier) -> Result<(), MoveRefusal> {
+    /// Nothing is in the way of other memory for a handle. `is_for_write`: it is shared, and this
+    /// process is about to write it. No other device was given its place then, and a graph that
+    /// names it has it on the device as before.
+    pub(super) fn may_change(
+        &mut self,
+        handle: &OccupiedHandle,
+        to: Tier,
+        is_for_write: bool,
+    ) -> Result<(), MoveRefusal> {
         if handle.adopted && matches!(to, Tier::Peer(_)) {
             return Err(MoveRefusal::Unfit);
         }
         match self.stay_in(&handle.range) {
             Some(Stay::OnDevice) if to != Tier::Device => return Err(MoveRefusal::Pinned),
-            // No other device was given the place of memory that processes share.
-            Some(Stay::InPlace) if !handle.foreign => return Err(MoveRefusal::InPlace),
+            Some(Stay::InPlace) if !is_for_write => return Err(MoveRefusal::InPlace),
             _ => {}
         }
-        // Memory that became a graph's after it was shared has to be this process's own before a
-        // write: on the device, where it was.
-        let is_private_copy = handle.foreign && to == Tier::Device;
-        if !is_private_copy && self.in_graphs.overlaps(&handle.range) {
+        let stays_on_device = is_for_write && to == Tier::Device;
+        if !stays_on_device && self.in_graphs.overlaps(&handle.range) {
             return Err(MoveRefusal::InGraph);
         }
         if self.unified.may_be_on_cpu(&handle.range) {

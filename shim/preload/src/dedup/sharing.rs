@@ -1,6 +1,6 @@
 //! The state of sharing in one process, as one value.
 
-use std::sync::{Mutex, Once};
+use std::sync::{Arc, Mutex, Once};
 
 use wm_dedup::policy::graphs::GraphFacts;
 use wm_dedup::policy::schedule::PassTimes;
@@ -17,7 +17,7 @@ use super::prepared::ReadingPlaces;
 use super::recent_words::RecentWords;
 use super::segment_places::SegmentPlaces;
 use super::told_objects::ToldObjects;
-use super::tracked_blocks::TrackedBlocks;
+use super::tracked_blocks::{TrackedBlock, TrackedBlocks};
 use crate::process;
 
 /// See above. Each field has its own lock. That of `tools` is held for a whole pass, the others for
@@ -72,7 +72,8 @@ impl Sharing {
 
     /// Has this process memory that other processes use, too?
     pub(crate) fn has_shared(&self) -> bool {
-        self.is_on() && !self.blocks.shared().is_empty()
+        let is_shared = |block: &Arc<TrackedBlock>| !block.manager.shared_in(block.range.clone()).is_empty();
+        self.is_on() && self.blocks.shared().iter().any(is_shared)
     }
 
     /// Does any method below look at the call that it is told of?

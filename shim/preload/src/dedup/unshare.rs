@@ -93,7 +93,7 @@ impl Sharing {
 
     /// A pause has moved memory: what other processes use too is theirs alone where it has left,
     /// and they do not wait for what a paused process could give.
-    pub(crate) fn memory_left(&self) {
+    pub(crate) fn pause_moved_memory(&self) {
         if !self.is_on() {
             return;
         }

@@ -130,7 +130,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         moved: |time| PROCESS.turns.moved(time),
         has_more_room: || PROCESS.turns.has_more_room(),
         ended: || {
-            PROCESS.sharing.memory_left();
+            PROCESS.sharing.pause_moved_memory();
             PROCESS.turns.step_ended();
         },
     });
