@@ -441,7 +441,6 @@ def pause(options, stats):
             seconds.append(timed(options, stats, command, process, *words))
             left.append(used() - base)
         row(part, f"{name}: s, each; GPU memory after each", f"{' '.join(f'{one:.2f}' for one in seconds)}; {' '.join(gib(one) for one in left)}")
-        return left[-1]
 
     wait_until_shared("loaded")
     for name in ("first", "second"):
