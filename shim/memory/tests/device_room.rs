@@ -4,7 +4,7 @@
 mod support;
 
 use support::model::{MIB, Model};
-use wm_driver::{Gpu, StreamId, Tier};
+use wm_driver::{Gpu, OomAnswer, StreamId, Tier};
 use wm_memory::{Manager, ManagerSettings, Order};
 
 const S: Order = Order::Stream(StreamId(0));
@@ -66,6 +66,36 @@ fn large_pieces_leave_a_part_of_the_limit_to_small_ones() {
     assert!(manager.leaves_small_room(2 * MIB) && !manager.leaves_small_room(4 * MIB));
     manager.limit_device(u64::MAX, u64::MAX);
     assert!(manager.leaves_small_room(1024 * MIB), "the headroom has room for small ones then");
+}
+
+/// The same of blocks. Where they can lie nowhere else they get all of the limit.
+#[test]
+fn large_blocks_that_may_lie_elsewhere_leave_a_part_of_the_limit_to_small_ones() {
+    let settings = ManagerSettings { device_limit: 1024 * MIB, headroom: 0, ..ManagerSettings::default() };
+    for answer in [OomAnswer::Spill, OomAnswer::Fail] {
+        let manager = Manager::new(Model::new(4096 * MIB, 4096 * MIB), settings.clone());
+        manager.gpu().answer_oom_with(answer);
+        let large = (0..52).map_while(|_| manager.allocate(20 << 20, S).ok()).count();
+        let (used, all) = (manager.usage().reserved.device, 1024 * MIB);
+        match answer {
+            OomAnswer::Spill => assert_eq!((large, all - used), (52, 16 * MIB)),
+            _ => assert_eq!((large, all - used), (51, 4 * MIB)),
+        }
+        for _ in 0..3 {
+            let small = manager.allocate(1 << 20, S).expect("there is room");
+            assert_eq!(manager.block(small).expect("it lives").tiers.host, 0);
+        }
+    }
+}
+
+#[test]
+fn small_blocks_may_use_a_part_of_the_headroom() {
+    let settings = ManagerSettings { headroom: 64 * MIB, keep_idle: 0, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(164 * MIB, 200 * MIB), settings);
+    take(&manager, 120 * MIB);
+    assert_eq!(manager.usage().reserved.device, 100 * MIB);
+    (0..20).for_each(|_| take(&manager, 2 * MIB));
+    assert_eq!(manager.usage().reserved.device, 108 * MIB, "an eighth of the headroom");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::vocabulary::error::AllocateError;
 use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
+use crate::vocabulary::sizes::small_room_in_headroom;
 
 impl<G: Gpu> Manager<G> {
     /// Here one may sleep, for the GPU and for other threads, which acts upon a cancellation of the
@@ -198,9 +199,13 @@ impl<G: Gpu> Manager<G> {
     /// How far blocks and pieces on the device may grow, without regard to the user's limit; the
     /// host was not asked. Memory that plans under way will make is not in the driver's figure yet.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
-        let left = self.left_beside_headroom()?;
-        let device = self.made_on(Tier::Device).saturating_add(left);
-        Ok(Room { device, host_limit: self.rules.settings.host_limit, ..Room::default() })
+        let (free, headroom) = (self.gpu.memory_info()?.0, self.rules.settings.headroom);
+        let for_small = headroom - small_room_in_headroom(headroom, self.rules.granularity);
+        let made = self.made_on(Tier::Device);
+        let beside = |headroom: u64| made.saturating_add(free.saturating_sub(headroom));
+        let host_limit = self.rules.settings.host_limit;
+        let (device, device_for_small) = (beside(headroom), beside(for_small));
+        Ok(Room { device, device_for_small, host_limit, ..Room::default() })
     }
 
     /// A draft of memory on a tier, by the room that is left there.

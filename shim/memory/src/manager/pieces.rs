@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
@@ -178,11 +177,6 @@ impl<G: Gpu> Manager<G> {
             host_left: self.gpu.host_available().min(limits.host_limit.saturating_sub(reserved.host)),
             overflow,
         }
-    }
-
-    /// Bytes that the driver has left of the device beside the headroom.
-    pub(super) fn left_beside_headroom(&self) -> Result<u64, CUresult> {
-        Ok(self.gpu.memory_info()?.0.saturating_sub(self.rules.settings.headroom))
     }
 
     /// Is the headroom left when a piece of so many bytes has been made on the device? Where the

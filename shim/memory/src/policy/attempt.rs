@@ -58,6 +58,11 @@ impl Attempt {
         }
     }
 
+    /// May it lie elsewhere, as far as is known?
+    pub(crate) fn may_spill(&self, rules: &Rules) -> bool {
+        !rules.settings.overflow.is_empty() && self.oom_answer.is_none_or(|answer| answer == OomAnswer::Spill)
+    }
+
     /// All tiers in the order of preference; `None` where only the device's memory will do.
     pub(crate) fn tiers(&self, rules: &Rules) -> Option<Vec<Tier>> {
         let others = &rules.settings.overflow;
@@ -91,6 +96,8 @@ impl Attempt {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Room {
     pub(crate) device: u64,
+    /// As far as small memory may make them grow: it may use a part of the headroom.
+    pub(crate) device_for_small: u64,
     /// 0 until the host was asked.
     pub(crate) host: u64,
     pub(crate) host_figure: HostFigure,

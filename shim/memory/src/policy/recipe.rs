@@ -8,12 +8,12 @@
 use wm_driver::Tier;
 
 use crate::books::ledger::HandleKey;
-use crate::policy::attempt::Attempt;
+use crate::policy::attempt::{Attempt, Room};
 use crate::policy::facts::Facts;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::{
-    Class, MEDIUM_BELOW, MEDIUM_EXTENT, handle_bytes, handles_for, least_handle, movable_handles, round_down,
-    round_up,
+    Class, MEDIUM_BELOW, MEDIUM_EXTENT, SMALL_PIECE, handle_bytes, handles_for, least_handle,
+    movable_handles, round_down, round_up, small_room_in_limit,
 };
 
 /// May a new extent have new handles?
@@ -162,12 +162,26 @@ fn make(
 pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tier: Tier) -> u64 {
     let Some(room) = attempt.room.filter(|_| !attempt.full.contains(&tier)) else { return 0 };
     let (limit, room) = match tier {
-        Tier::Device => (facts.device_limit, room.device),
+        Tier::Device => on_device(facts, attempt, rules, room),
         Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
         Tier::Host => (room.host_limit, room.host),
     };
     let left = limit.min(room).saturating_sub(facts.held_on(tier));
     round_down(left.min(attempt.most_on(tier)), rules.granularity)
+}
+
+/// How far the device's memory may grow: by the user's limit, and by what the driver has left. A
+/// kernel with a small operand on the host is slow however much of the rest is on the device. So
+/// small memory may use a part of the headroom, and what could lie elsewhere leaves it a part of the
+/// limit.
+fn on_device(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, room: Room) -> (u64, u64) {
+    let limit = facts.device_limit;
+    if attempt.request.bytes < SMALL_PIECE {
+        return (limit, room.device_for_small);
+    }
+    let is_for_small = limit < u64::MAX && attempt.may_spill(rules);
+    let small = if is_for_small { small_room_in_limit(limit, rules.granularity) } else { 0 };
+    (limit - small, room.device)
 }
 
 /// Largest handle that may end an extent of `whole` bytes. The bytes that the request does not use

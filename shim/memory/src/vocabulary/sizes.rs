@@ -132,7 +132,7 @@ const SMALL_LIMIT_PART: u64 = 64;
 const SMALL_HEADROOM_PART: u64 = 8;
 
 /// The same in bytes, at most.
-const SMALL_ROOM: u64 = 64 << 20;
+const SMALL_ROOM: u64 = 256 << 20;
 
 /// The bytes of a device's limit that large pieces leave to small ones.
 pub(crate) fn small_room_in_limit(limit: u64, granularity: u64) -> u64 {

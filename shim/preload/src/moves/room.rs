@@ -17,9 +17,9 @@ use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::{process, registry};
 
-/// Room on the device for memory that is too small to move, at most. To make it takes a
-/// millisecond.
-const SMALL_ROOM: u64 = 64 << 20;
+/// Room on the device for memory that is too small to move, at most. To make it takes five
+/// milliseconds.
+const SMALL_ROOM: u64 = 256 << 20;
 
 /// The same on a device; 0 where the driver does not tell its size.
 fn small_room(manager: &Manager<Device>) -> u64 {
