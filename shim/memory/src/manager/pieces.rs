@@ -11,7 +11,7 @@ use super::Manager;
 use crate::policy::pool::HandlePool;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::piece::{PieceKind, PiecePlace};
-use crate::vocabulary::sizes::{SMALL_PIECE, small_room_in_headroom, small_room_in_limit};
+use crate::vocabulary::sizes::{SMALL_MEMORY, small_room_in_headroom, small_room_in_limit};
 use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A piece's bytes, which count against the device's limits until this is dropped.
@@ -192,18 +192,25 @@ impl<G: Gpu> Manager<G> {
             return true;
         }
         let usable = small_room_in_headroom(headroom, self.rules.granularity);
-        bytes < SMALL_PIECE && free.saturating_sub(headroom - usable) >= bytes
+        bytes < SMALL_MEMORY && free.saturating_sub(headroom - usable) >= bytes
     }
 
     /// Does a piece of so many bytes leave room on the device, within the user's limit, for small
     /// ones? A small piece need not.
     pub fn leaves_small_room(&self, bytes: u64) -> bool {
         let limit = self.lock().limits.in_force();
-        if bytes < SMALL_PIECE || limit == u64::MAX {
+        if bytes < SMALL_MEMORY || limit == u64::MAX {
             return true;
         }
         let left = limit.saturating_sub(self.lock().held().device);
         left.saturating_sub(small_room_in_limit(limit, self.rules.granularity)) >= bytes
+    }
+
+    /// The bytes of the device that large memory leaves to small memory; 0 where the driver does not
+    /// tell the device's size. To make them free takes five milliseconds at most.
+    pub fn small_room(&self) -> u64 {
+        let total = self.gpu.memory_info().map_or(0, |(_, total)| total);
+        small_room_in_limit(total.min(self.device_limit()), self.rules.granularity)
     }
 
     /// Bytes of pieces that are idle on a tier beyond the stated amount. `is_learned`: and beyond

@@ -12,7 +12,7 @@ use crate::policy::attempt::{Attempt, Room};
 use crate::policy::facts::Facts;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::{
-    Class, MEDIUM_BELOW, MEDIUM_EXTENT, SMALL_PIECE, handle_bytes, handles_for, least_handle,
+    Class, MEDIUM_BELOW, MEDIUM_EXTENT, SMALL_MEMORY, handle_bytes, handles_for, least_handle,
     movable_handles, round_down, round_up, small_room_in_limit,
 };
 
@@ -176,7 +176,7 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
 /// limit.
 fn on_device(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, room: Room) -> (u64, u64) {
     let limit = facts.device_limit;
-    if attempt.request.bytes < SMALL_PIECE {
+    if attempt.request.bytes < SMALL_MEMORY {
         return (limit, room.device_for_small);
     }
     let is_for_small = limit < u64::MAX && attempt.may_spill(rules);

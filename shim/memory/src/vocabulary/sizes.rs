@@ -121,25 +121,25 @@ impl Class {
     }
 }
 
-/// Pieces of fewer bytes are small: PyTorch has its small tensors in pieces of 2 MiB.
-pub(crate) const SMALL_PIECE: u64 = 4 << 20;
+/// Memory of fewer bytes is small: PyTorch has its small tensors in pieces of 2 MiB.
+pub(crate) const SMALL_MEMORY: u64 = 4 << 20;
 
-/// The part of a device's limit that large pieces leave to small ones: at most one in so many, and
-/// bytes.
+/// The part of a device's limit that large memory leaves to small memory: at most one in so many,
+/// and [`SMALL_ROOM`].
 const SMALL_LIMIT_PART: u64 = 64;
 
 /// The same of the headroom, which small ones may use.
 const SMALL_HEADROOM_PART: u64 = 8;
 
-/// The same in bytes, at most.
+/// The same of both in bytes.
 const SMALL_ROOM: u64 = 256 << 20;
 
-/// The bytes of a device's limit that large pieces leave to small ones.
+/// The bytes of a device's limit that large memory leaves to small memory.
 pub(crate) fn small_room_in_limit(limit: u64, granularity: u64) -> u64 {
     round_down(SMALL_ROOM.min(limit / SMALL_LIMIT_PART), granularity)
 }
 
-/// The bytes of the headroom that small pieces may use.
+/// The bytes of the headroom that small memory may use.
 pub(crate) fn small_room_in_headroom(headroom: u64, granularity: u64) -> u64 {
     round_down(SMALL_ROOM.min(headroom / SMALL_HEADROOM_PART), granularity)
 }

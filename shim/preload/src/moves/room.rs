@@ -17,16 +17,6 @@ use super::{Migrations, pin_reason};
 use crate::gate::GATE;
 use crate::{process, registry};
 
-/// Room on the device for memory that is too small to move, at most. To make it takes five
-/// milliseconds.
-const SMALL_ROOM: u64 = 256 << 20;
-
-/// The same on a device; 0 where the driver does not tell its size.
-fn small_room(manager: &Manager<Device>) -> u64 {
-    let total = manager.gpu().memory_info().map_or(0, |(_, total)| total);
-    SMALL_ROOM.min(total.min(manager.device_limit()) / 64)
-}
-
 impl Migrations {
     /// The driver has no room for what it needs itself: blocks move to the host until so many bytes
     /// of the device are unused or no block is left; bytes that moved. Their memory on the device
@@ -88,7 +78,7 @@ impl Migrations {
         if may_move.unwrap_or(true) || self.waits.is_held() {
             return self.stop_after_wait(manager, look, TierPlacer::quiescent);
         }
-        let room = small_room(manager);
+        let room = manager.small_room();
         self.keep_small_room(manager, look, room, room);
     }
 
@@ -109,7 +99,7 @@ impl Migrations {
     /// places before.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
         if manager.has_small_pieces() {
-            let (room, left) = (small_room(manager), manager.device_room());
+            let (room, left) = (manager.small_room(), manager.device_room());
             // Large pieces do not use this room, so only small ones can have.
             if left < room / 2 {
                 return self.keep_small_room(manager, look, room / 2, room);
@@ -136,7 +126,7 @@ impl Migrations {
         match bytes >= SMALLEST {
             true => is_movable && self.make_for(manager, bytes),
             // Where nothing moves, the driver is not asked for the device's size either.
-            false => self.is_migrating() && self.make_for(manager, bytes.max(small_room(manager))),
+            false => self.is_migrating() && self.make_for(manager, bytes.max(manager.small_room())),
         }
     }
 
