@@ -3,9 +3,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::model::{MIB, Model};
 use wm_driver::{Gpu, OomAnswer, StreamId, Tier};
-use wm_memory::{Manager, ManagerSettings, Order};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, Order};
 
 const S: Order = Order::Stream(StreamId(0));
 
@@ -85,6 +87,22 @@ fn large_blocks_that_may_lie_elsewhere_leave_a_part_of_the_limit_to_small_ones()
             let small = manager.allocate(1 << 20, S).expect("there is room");
             assert_eq!(manager.block(small).expect("it lives").tiers.host, 0);
         }
+    }
+}
+
+/// Hazard (latency): a program that fits is past its device once it was paused.
+#[test]
+fn what_had_all_of_the_limit_has_it_again_when_it_comes_back() {
+    let settings = ManagerSettings { device_limit: 1024 * MIB, headroom: 0, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(4096 * MIB, 4096 * MIB), settings);
+    manager.gpu().answer_oom_with(OomAnswer::Fail);
+    let at: Vec<u64> = (0..52).map_while(|_| manager.allocate(20 << 20, S).ok()).collect();
+    for (to, host) in [(Tier::Host, 1020 * MIB), (Tier::Device, 0)] {
+        for block in &at {
+            let order = MoveOrder::new(*block..block + 20 * MIB, to);
+            manager.move_range(&order, Duration::from_secs(60)).expect("nothing is in flight");
+        }
+        assert_eq!(manager.usage().live.host, host);
     }
 }
 

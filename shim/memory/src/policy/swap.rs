@@ -1,7 +1,7 @@
 //! Where the memory comes from that a handle gets which moves, or is shared no more: an idle handle
 //! of its size, or a new one.
 
-use wm_driver::Tier;
+use wm_driver::{OomAnswer, Tier};
 
 use crate::books::ledger::{HandleKey, OccupiedHandle};
 use crate::policy::attempt::{Attempt, Room};
@@ -62,10 +62,12 @@ pub(crate) fn spare(
     copies.filter(fits).find(is_past).map(Spare::Idle).ok_or(MoveRefusal::Full)
 }
 
-/// Is there room for a handle of so many bytes on a tier?
+/// Is there room for a handle of so many bytes on a tier? All of the limit counts: what had it
+/// before a pause has it again, and the placer leaves room to small memory.
 pub(crate) fn may_make(facts: &Facts<'_>, room: Room, rules: &Rules, (tier, bytes): (Tier, u64)) -> bool {
     Request::new(bytes as usize, Order::Device).is_some_and(|request| {
-        let attempt = Attempt { room: Some(room), ..Attempt::new(request) };
+        let oom_answer = Some(OomAnswer::Fail);
+        let attempt = Attempt { room: Some(room), oom_answer, ..Attempt::new(request) };
         allowance(facts, &attempt, rules, tier) >= bytes
     })
 }
