@@ -206,8 +206,8 @@ impl<G: Gpu> Manager<G> {
         left.saturating_sub(small_room_in_limit(limit, self.rules.granularity)) >= bytes
     }
 
-    /// The bytes of the device that large memory leaves to small memory; 0 where the driver does not
-    /// tell the device's size. To make them free takes five milliseconds at most.
+    /// The bytes of the device that large memory leaves to small memory; 0 where the driver does
+    /// not tell the device's size. To make them free takes five milliseconds at most.
     pub fn small_room(&self) -> u64 {
         let total = self.gpu.memory_info().map_or(0, |(_, total)| total);
         small_room_in_limit(total.min(self.device_limit()), self.rules.granularity)

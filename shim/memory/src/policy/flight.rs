@@ -115,8 +115,8 @@ mod tests {
     }
 
     proptest! {
-        /// Hazard (silent degradation): what is clean is copied for ever, since the link seems to be
-        /// faster than the fingerprints that find it clean.
+        /// Hazard (silent degradation): what is clean is copied for ever, since the link seems to
+        /// be faster than the fingerprints that find it clean.
         #[test]
         fn handles_that_end_in_a_burst_are_no_faster_than_one_by_one(
             mib in 1..64_u64,

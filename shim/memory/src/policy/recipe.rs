@@ -172,8 +172,8 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
 
 /// How far the device's memory may grow: by the user's limit, and by what the driver has left. A
 /// kernel with a small operand on the host is slow however much of the rest is on the device. So
-/// small memory may use a part of the headroom, and what could lie elsewhere leaves it a part of the
-/// limit.
+/// small memory may use a part of the headroom, and what could lie elsewhere leaves it a part of
+/// the limit.
 fn on_device(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, room: Room) -> (u64, u64) {
     let limit = facts.device_limit;
     if attempt.request.bytes < SMALL_MEMORY {
