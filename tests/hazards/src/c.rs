@@ -46,7 +46,7 @@ fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> Path
     let (name, file) =
         if is_cpp { ("g++", file.with_extension("cc")) } else { ("gcc", file.with_extension("c")) };
     let mut compiler = Command::new(name);
-    compiler.args(["-O3", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).args(kind);
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).args(kind);
     compiler.arg("-I").arg(&folder).arg(file).args(flags).arg("-ldl");
     clean(&mut compiler);
     if flags.iter().any(|flag| flag.contains(&*scratch.to_string_lossy())) {
