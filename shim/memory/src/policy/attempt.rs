@@ -58,9 +58,9 @@ impl Attempt {
         }
     }
 
-    /// May it lie elsewhere, as far as is known?
+    /// May it lie elsewhere, as far as is known, now or when it is asked for again?
     pub(crate) fn may_spill(&self, rules: &Rules) -> bool {
-        !rules.settings.overflow.is_empty() && self.oom_answer.is_none_or(|answer| answer == OomAnswer::Spill)
+        !rules.settings.overflow.is_empty() && self.oom_answer != Some(OomAnswer::Fail)
     }
 
     /// All tiers in the order of preference; `None` where only the device's memory will do.
