@@ -18,7 +18,7 @@ use crate::vocabulary::error::AllocateError;
 use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
-use crate::vocabulary::sizes::small_room_in_headroom;
+use crate::vocabulary::sizes::headroom_for_small;
 
 impl<G: Gpu> Manager<G> {
     /// Here one may sleep, for the GPU and for other threads, which acts upon a cancellation of the
@@ -200,7 +200,7 @@ impl<G: Gpu> Manager<G> {
     /// host was not asked. Memory that plans under way will make is not in the driver's figure yet.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
         let (free, headroom) = (self.gpu.memory_info()?.0, self.rules.settings.headroom);
-        let for_small = headroom - small_room_in_headroom(headroom, self.rules.granularity);
+        let for_small = headroom_for_small(headroom, self.rules.granularity);
         let made = self.made_on(Tier::Device);
         let beside = |headroom: u64| made.saturating_add(free.saturating_sub(headroom));
         let host_limit = self.rules.settings.host_limit;

@@ -11,7 +11,7 @@ use super::Manager;
 use crate::policy::pool::HandlePool;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::piece::{PieceKind, PiecePlace};
-use crate::vocabulary::sizes::{SMALL_MEMORY, small_room_in_headroom, small_room_in_limit};
+use crate::vocabulary::sizes::{SMALL_MEMORY, headroom_for_small, small_room_in_limit};
 use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A piece's bytes, which count against the device's limits until this is dropped.
@@ -191,8 +191,8 @@ impl<G: Gpu> Manager<G> {
         if self.pool(|pool| pool.is_beside_headroom(free.saturating_sub(headroom), bytes)) {
             return true;
         }
-        let usable = small_room_in_headroom(headroom, self.rules.granularity);
-        bytes < SMALL_MEMORY && free.saturating_sub(headroom - usable) >= bytes
+        let kept = headroom_for_small(headroom, self.rules.granularity);
+        bytes < SMALL_MEMORY && free.saturating_sub(kept) >= bytes
     }
 
     /// Does a piece of so many bytes leave room on the device, within the user's limit, for small

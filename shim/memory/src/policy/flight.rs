@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The time in which the handles under way are to end.
 const DRAIN: Duration = Duration::from_millis(3);
 
-/// One part in so many of what was summed before goes with each measurement.
+/// Each measurement takes one part in so many off what was summed before it.
 const SMOOTHING: u64 = 8;
 
 /// The measured rates of moves.
@@ -112,9 +112,7 @@ mod tests {
             let took = flight.copying(mib * MIB).expect("a measurement").as_nanos() as f64 / 1e3;
             prop_assert!((took / micros as f64 - 1.0).abs() < 0.01, "{took} us of {micros}");
         }
-    }
 
-    proptest! {
         /// Hazard (silent degradation): what is clean is copied for ever, since the link seems to
         /// be faster than the fingerprints that find it clean.
         #[test]

@@ -162,7 +162,7 @@ fn make(
 pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tier: Tier) -> u64 {
     let Some(room) = attempt.room.filter(|_| !attempt.full.contains(&tier)) else { return 0 };
     let (limit, room) = match tier {
-        Tier::Device => on_device(facts, attempt, rules, room),
+        Tier::Device => device_bounds(facts, attempt, rules, room),
         Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
         Tier::Host => (room.host_limit, room.host),
     };
@@ -174,7 +174,7 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
 /// kernel with a small operand on the host is slow however much of the rest is on the device. So
 /// small memory may use a part of the headroom, and what could lie elsewhere leaves it a part of
 /// the limit.
-fn on_device(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, room: Room) -> (u64, u64) {
+fn device_bounds(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, room: Room) -> (u64, u64) {
     let limit = facts.device_limit;
     if attempt.request.bytes < SMALL_MEMORY {
         return (limit, room.device_for_small);

@@ -66,6 +66,7 @@ pub(crate) fn spare(
 /// before a pause has it again, and the placer leaves room to small memory.
 pub(crate) fn may_make(facts: &Facts<'_>, room: Room, rules: &Rules, (tier, bytes): (Tier, u64)) -> bool {
     Request::new(bytes as usize, Order::Device).is_some_and(|request| {
+        // As a request that can lie nowhere else, which leaves no room.
         let oom_answer = Some(OomAnswer::Fail);
         let attempt = Attempt { room: Some(room), oom_answer, ..Attempt::new(request) };
         allowance(facts, &attempt, rules, tier) >= bytes

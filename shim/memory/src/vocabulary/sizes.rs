@@ -128,7 +128,7 @@ pub(crate) const SMALL_MEMORY: u64 = 4 << 20;
 /// and [`SMALL_ROOM`].
 const SMALL_LIMIT_PART: u64 = 64;
 
-/// The same of the headroom, which small ones may use.
+/// The same of the headroom, which small memory may use.
 const SMALL_HEADROOM_PART: u64 = 8;
 
 /// The same of both in bytes.
@@ -139,9 +139,9 @@ pub(crate) fn small_room_in_limit(limit: u64, granularity: u64) -> u64 {
     round_down(SMALL_ROOM.min(limit / SMALL_LIMIT_PART), granularity)
 }
 
-/// The bytes of the headroom that small memory may use.
-pub(crate) fn small_room_in_headroom(headroom: u64, granularity: u64) -> u64 {
-    round_down(SMALL_ROOM.min(headroom / SMALL_HEADROOM_PART), granularity)
+/// The bytes of the headroom that are kept from small memory, too.
+pub(crate) fn headroom_for_small(headroom: u64, granularity: u64) -> u64 {
+    headroom - round_down(SMALL_ROOM.min(headroom / SMALL_HEADROOM_PART), granularity)
 }
 
 /// `bytes` rounded up to a multiple of `unit`, a power of two; `None` on overflow.

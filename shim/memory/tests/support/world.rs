@@ -402,7 +402,7 @@ impl World {
         self.most_held = self.most_held.min(held.device).max(self.limit);
         assert!(usage.reserved.device <= self.model().memory_info().map_or(u64::MAX, |(_, total)| total));
         let free = self.model().memory_info().map_or(u64::MAX, |(free, _)| free);
-        assert!(usage.reserved.device == 0 || free >= self.settings.headroom / 8 * 7, "most of it is kept");
+        assert!(usage.reserved.device == 0 || free >= self.kept_headroom(), "headroom is kept");
         self.check_tiers();
         self.check_shared();
         self.check_processors();

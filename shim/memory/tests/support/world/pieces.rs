@@ -34,6 +34,11 @@ impl ProgramPiece {
 }
 
 impl World {
+    /// Bytes that the driver keeps whatever is made: small memory may use an eighth of the headroom.
+    pub(super) fn kept_headroom(&self) -> u64 {
+        self.settings.headroom - self.settings.headroom / 8 / GRANULARITY * GRANULARITY
+    }
+
     /// Makes, reserves, maps and allows as the program does. `None`: there is no room.
     pub fn make_piece(&mut self, granules: u64, tier: Tier) -> Option<u64> {
         let bytes = granules * GRANULARITY;
