@@ -98,15 +98,13 @@ impl Migrations {
     /// or is the best. For a trial, and after one that gained nothing, they go back to their
     /// places before.
     fn stop_as_before(&self, manager: &Manager<Device>, look: GrantedWait<'_>) {
-        if manager.has_small_pieces() {
-            let (room, left) = (manager.small_room(), manager.device_room());
-            // Large pieces do not use this room, so only small ones can have.
-            if left < room / 2 {
-                return self.keep_small_room(manager, look, room / 2, room);
-            }
-            // No exchange uses it either.
-            self.with_predictor(manager, |predictor| predictor.set_room(left.saturating_sub(room)));
+        let (room, left) = (manager.small_room(), manager.device_room());
+        // Large pieces do not use this room, so only small ones can have.
+        if left < room / 2 && manager.has_small_pieces() {
+            return self.keep_small_room(manager, look, room / 2, room);
         }
+        // No exchange uses it either.
+        self.with_predictor(manager, |predictor| predictor.set_room(left.saturating_sub(room)));
         let arranges = self.with_predictor(manager, |predictor| predictor.arranges()).flatten();
         if let Some(time) = arranges {
             return self.stop_after_wait(manager, look, |placer, moves| placer.arrange(time, moves));
