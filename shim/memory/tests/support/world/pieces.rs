@@ -34,7 +34,7 @@ impl ProgramPiece {
 }
 
 impl World {
-    /// Bytes that the driver keeps whatever is made: small memory may use an eighth of the headroom.
+    /// Bytes that the driver keeps: small memory may use an eighth of the headroom.
     pub(super) fn kept_headroom(&self) -> u64 {
         self.settings.headroom - self.settings.headroom / 8 / GRANULARITY * GRANULARITY
     }
