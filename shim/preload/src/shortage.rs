@@ -2,9 +2,9 @@
 //!
 //! * Communication libraries need memory on the device itself, because other devices write into
 //!   their buffers. They get the driver's error.
-//! * PyTorch's own allocator is refused once, so that it empties its cache ([`TorchAnswers`]). Its
-//!   `cudaMallocAsync` back end caches nothing and gives up at once: a call that names a stream is
-//!   not refused.
+//! * PyTorch's own allocator is refused once, so that it empties its cache ([`TorchAnswers`]), where
+//!   it is certain to ask again ([`torch_pools`]). Its `cudaMallocAsync` back end caches nothing and
+//!   gives up at once: a call that names a stream is not refused.
 //! * All other code gets memory of another tier at once.
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use wm_memory::{Manager, OverflowVerdict, TorchAnswers, TorchPaths, TorchRequest
 
 use crate::physical;
 use crate::process::callers::{self, PieceMaker};
-use crate::process::streams;
+use crate::process::{streams, torch_pools};
 use crate::registry;
 use crate::settings::{self, Created};
 use crate::subsystems::PROCESS;
@@ -58,7 +58,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         return if has_room { OomAnswer::Retry } else { OomAnswer::Fail };
     }
     // PyTorch's cache is unused: it is emptied before live memory moves.
-    if !in_stream && callers::is_torch() {
+    if !in_stream && callers::is_torch() && torch_pools::asks_again() {
         let frees = manager.usage().counters.frees;
         let answer = answer(&BLOCKS, TorchRequest::Block { device, bytes, frees });
         // If memory may move, PyTorch is refused each time: its cache would be copied.
@@ -138,8 +138,7 @@ pub(crate) fn shares_host_memory() -> bool {
 
 /// The answer to a request for a piece that may leave the device.
 pub(crate) fn of_piece() -> OomAnswer {
-    // While something is captured PyTorch does not ask again.
-    if !callers::is_torch() || streams().capturing() {
+    if !callers::is_torch() || streams().capturing() || !torch_pools::asks_again() {
         return OomAnswer::Spill;
     }
     let path = callers::way_through_torch();

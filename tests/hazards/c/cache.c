@@ -1,5 +1,8 @@
 /* A small model of PyTorch's own allocator, as a library of its own: freed blocks stay in a cache
- * by their exact size, and a shortage empties it before it is an error. */
+ * by their exact size, and a shortage empties it before it is an error, unless a private pool is in
+ * use. */
+
+#include "pools.h"
 
 typedef unsigned long long address;
 
@@ -32,8 +35,9 @@ int cache_take(address *block, unsigned long bytes)
             cache[i] = cache[--cached];
             return 0;
         }
+    int asks_again = !pools_in_use();
     volatile int taken = cuMemAlloc_v2(block, bytes);
-    if (taken == OUT_OF_MEMORY) {
+    if (taken == OUT_OF_MEMORY && asks_again) {
         empty();
         taken = cuMemAlloc_v2(block, bytes);
     }

@@ -13,6 +13,7 @@
 
 #include "grown.h"
 #include "pieces.h"
+#include "pools.h"
 
 enum { SMALL = 2 << 20, LARGE = 20 << 20, OUT_OF_MEMORY = 2 };
 

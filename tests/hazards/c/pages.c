@@ -1,9 +1,10 @@
 /* A small model of PyTorch's expandable segments, as a library of its own: freed pages stay mapped,
- * and are released at a shortage, before it is an error. The second attempt has another return
- * address than the first. */
+ * and are released at a shortage, before it is an error, unless a private pool is in use. The second
+ * attempt has another return address than the first. */
 
 #include "driver.h"
 #include "pieces.h"
+#include "pools.h"
 
 enum { OUT_OF_MEMORY = 2, PAGE = 4 << 20, MOST = 64 };
 
@@ -60,8 +61,9 @@ int pages_take(int first, int count)
 {
     if (!base)
         MUST(cuMemAddressReserve(&base, (size_t)MOST * PAGE, 0, 0, 0));
+    int asks_again = !pools_in_use();
     volatile int taken = map(first, count);
-    if (taken == OUT_OF_MEMORY) {
+    if (taken == OUT_OF_MEMORY && asks_again) {
         pages_empty();
         taken = map(first, count);
     }

@@ -2,6 +2,8 @@
  * return address lies in this object, under any name that it is compiled to. A refused request is
  * made once more, as by PyTorch, which empties its cache before. */
 
+#include "pools.h"
+
 enum { OUT_OF_MEMORY = 2 };
 
 struct property;

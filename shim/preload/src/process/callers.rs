@@ -13,11 +13,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use wm_driver::Loader;
+
 /// Callers that are looked for.
 pub(crate) const DEPTH: usize = 8;
 
 /// The part of PyTorch that makes expandable segments, and nothing that relies on where they are.
-const TORCH: &str = "libc10_cuda";
+pub(super) const TORCH: &str = "libc10_cuda";
 
 /// Libraries whose buffers other devices and network cards write into. NCCL's flags come in lines
 /// of 128 bytes, which arrive whole over NVLink only.
@@ -26,7 +28,7 @@ const COMMUNICATION: &[&str] =
 
 /// The part of PyTorch that NCCL may be linked into, and that makes symmetric memory. What it makes
 /// with `cuMemCreate` is theirs.
-const TORCH_COLLECTIVES: &str = "libtorch_cuda";
+pub(super) const TORCH_COLLECTIVES: &str = "libtorch_cuda";
 
 /// A library that registers memory with network cards, storage, the CPU or engines of the GPU by
 /// ways that no driver call shows.
@@ -169,7 +171,7 @@ fn nearest() -> Cow<'static, str> {
     }
     let makes_a_difference =
         |file: &[u8]| begins(file, COMMUNICATION) || begins(file, &[TORCH, TORCH_COLLECTIVES]);
-    if find_loaded(|file| makes_a_difference(file).then_some(())).is_none() {
+    if find_loaded(|_, file| makes_a_difference(file).then_some(())).is_none() {
         return Cow::default();
     }
     let known = callers().into_iter().take_while(|address| *address != 0);
@@ -186,7 +188,7 @@ pub(crate) fn registering_loaded() -> Option<&'static str> {
     if CODE.is_decoder_used.load(SeqCst) {
         return Some(DECODER_USED);
     }
-    find_loaded(|file| reason_of(file, |device| Path::new(device).exists()))
+    find_loaded(|_, file| reason_of(file, |device| Path::new(device).exists()))
 }
 
 fn reason_of(file: &[u8], exists: impl Fn(&str) -> bool) -> Option<&'static str> {
@@ -216,7 +218,7 @@ pub(crate) fn is_first_of_decoder() -> bool {
     }
     let [nearest, ..] = callers_up_to(1);
     if nearest == 0 {
-        return find_loaded(|file| file.starts_with(DECODER.as_bytes()).then_some(())).is_some();
+        return find_loaded(|_, file| file.starts_with(DECODER.as_bytes()).then_some(())).is_some();
     }
     CodeAddress::of(nearest).object.starts_with(DECODER)
 }
@@ -236,15 +238,21 @@ struct LoadedSearch<F, R> {
     found: Option<R>,
 }
 
-/// The first answer of `look` to the name of a loaded object's file.
-fn find_loaded<R, F: Fn(&[u8]) -> Option<R>>(look: F) -> Option<R> {
+/// The address of a symbol in a loaded object whose file's name begins with `file`.
+pub(super) fn symbol_of_loaded(file: &str, name: &CStr) -> Option<*const c_void> {
+    let path = find_loaded(|path, loaded| loaded.starts_with(file.as_bytes()).then(|| path.to_owned()))?;
+    Loader::system().find(&path, name)
+}
+
+/// The first answer of `look` to the path of a loaded object, and to the name of its file.
+fn find_loaded<R, F: Fn(&CStr, &[u8]) -> Option<R>>(look: F) -> Option<R> {
     let mut search = LoadedSearch { look, found: None };
     // SAFETY: the visitor gets back the pointer to `search`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look_at_object::<R, F>), (&raw mut search).cast()) };
     search.found
 }
 
-unsafe extern "C" fn look_at_object<R, F: Fn(&[u8]) -> Option<R>>(
+unsafe extern "C" fn look_at_object<R, F: Fn(&CStr, &[u8]) -> Option<R>>(
     object: *mut libc::dl_phdr_info,
     _: usize,
     search: *mut c_void,
@@ -257,7 +265,7 @@ unsafe extern "C" fn look_at_object<R, F: Fn(&[u8]) -> Option<R>>(
         if name.is_null() { c"" } else { CStr::from_ptr(name) }
     };
     let file = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    search.found = (search.look)(file);
+    search.found = (search.look)(name, file);
     c_int::from(search.found.is_some())
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod own_memory;
 mod signals;
 mod site;
 pub(crate) mod sticky_error;
+pub(crate) mod torch_pools;
 
 pub(crate) use device_set::DeviceSet;
 pub(crate) use device_values::DeviceValues;
