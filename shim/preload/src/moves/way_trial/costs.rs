@@ -13,8 +13,8 @@ const CHANGE: f64 = 0.99;
 /// requests between many answers has cheap periods and dear ones, and both are its time.
 const PERIODS: u32 = 32;
 
-/// A period that takes so many times the mean, or that part of it, makes the program an uneven one,
-/// for so many periods.
+/// A period that takes so many times the mean makes the program an uneven one, for so many periods.
+/// One that takes less does not: blocks that change places make a program faster.
 const UNEVEN: f64 = 2.0;
 const UNEVEN_PERIODS: u32 = 4 * PERIODS;
 
@@ -55,8 +55,8 @@ impl WayCosts {
         let before = self.costs[way as usize].unwrap_or(WayCost { mean: pace, periods: 0 });
         let periods = (before.periods + 1).min(PERIODS);
         let mean = before.mean + (pace - before.mean) / f64::from(periods);
-        let is_uneven = pace > UNEVEN * before.mean || UNEVEN * pace < before.mean;
-        self.uneven = if is_uneven { UNEVEN_PERIODS } else { self.uneven.saturating_sub(1) };
+        let is_dear = pace > UNEVEN * before.mean;
+        self.uneven = if is_dear { UNEVEN_PERIODS } else { self.uneven.saturating_sub(1) };
         self.costs[way as usize] = Some(WayCost { mean, periods });
     }
 

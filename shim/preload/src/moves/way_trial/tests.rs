@@ -245,3 +245,16 @@ fn a_burst_of_events_is_no_gain() {
     }
     assert!(left > 1850, "{left} of 1960");
 }
+
+/// Hazard (latency): a training that blocks in other places make twice as fast goes on for minutes
+/// with the places before, as if it were a program of cheap periods and dear ones.
+#[test]
+fn a_program_that_becomes_faster_is_not_an_uneven_one() {
+    let steps = play(WayTrial::new(true), 100, true, |way, step| match way {
+        Way::Arrange if step >= 4 => 155,
+        Way::Leave | Way::Arrange => 412,
+        Way::Follow | Way::Bring => 2000,
+    });
+    let left = steps.iter().filter(|(way, _)| *way == Way::Leave).count();
+    assert!(left < 10, "{steps:?}");
+}
