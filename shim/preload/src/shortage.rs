@@ -2,9 +2,9 @@
 //!
 //! * Communication libraries need memory on the device itself, because other devices write into
 //!   their buffers. They get the driver's error.
-//! * PyTorch's own allocator is refused once, so that it empties its cache ([`TorchAnswers`]), where
-//!   it is certain to ask again ([`torch_pools`]). Its `cudaMallocAsync` back end caches nothing and
-//!   gives up at once: a call that names a stream is not refused.
+//! * PyTorch's own allocator is refused once, so that it empties its cache ([`TorchAnswers`]),
+//!   where it is certain to ask again ([`torch_pools`]). Its `cudaMallocAsync` back end caches
+//!   nothing and gives up at once: a call that names a stream is not refused.
 //! * All other code gets memory of another tier at once.
 
 use std::cell::Cell;
