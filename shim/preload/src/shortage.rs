@@ -138,6 +138,7 @@ pub(crate) fn shares_host_memory() -> bool {
 
 /// The answer to a request for a piece that may leave the device.
 pub(crate) fn of_piece() -> OomAnswer {
+    // While something is captured PyTorch does not ask again, in any pool.
     if !callers::is_torch() || streams().capturing() || !torch_pools::asks_again() {
         return OomAnswer::Spill;
     }

@@ -22,7 +22,6 @@ fn twelve_blocks(library: &str) -> (String, String) {
 fn twelve_blocks_of(kind: &str, library: &str) -> (String, String) {
     let scratch = Scratch::new();
     let folder = scratch.folder("libraries");
-    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
     let runtime = text(c::library("block", folder.join("libcudart.so.12"), &[]));
     let library = text(c::library("through", folder.join(library), &[&runtime]));
     let program = c::program(&scratch, "filled", &[&library, &runtime, &text(places::shim())]);

@@ -238,7 +238,7 @@ struct LoadedSearch<F, R> {
     found: Option<R>,
 }
 
-/// The address of a symbol in a loaded object whose file's name begins with `file`.
+/// The address of a symbol in a loaded object with a file name that begins with `file`.
 pub(super) fn symbol_of_loaded(file: &str, name: &CStr) -> Option<*const c_void> {
     let path = find_loaded(|path, loaded| loaded.starts_with(file.as_bytes()).then(|| path.to_owned()))?;
     Loader::system().find(&path, name)
