@@ -18,8 +18,9 @@ use crate::process::{driver, streams};
 use crate::registry;
 use crate::subsystems::PROCESS;
 
-/// The longest that a capture waits for calls of ours that it would forbid.
-const UNAWARE: Duration = Duration::from_millis(10);
+/// The longest that a capture waits for calls of ours that it would forbid. They take microseconds,
+/// but a busy machine may take the processor away from such a call for tens of milliseconds.
+const UNAWARE: Duration = Duration::from_secs(1);
 
 /// The stream that a null handle stands for in one family of entry points.
 pub(in crate::hooks) trait DefaultStream {
