@@ -16,3 +16,12 @@ pub struct ChunkName {
     /// Of its bytes.
     pub fingerprint: Fingerprint,
 }
+
+/// The name of a copy in host memory: of its bytes, and how many these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CopyName {
+    /// Of the bytes.
+    pub fingerprint: Fingerprint,
+    /// How many.
+    pub bytes: u64,
+}

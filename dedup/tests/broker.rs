@@ -12,10 +12,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use wm_dedup::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
+use wm_dedup::broker::{Broker, ClientNumber, CopyLimits, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 
-const LIMITS: Limits = Limits { clients: 4, chunks: 6, leases: 20, leases_of_one: 8 };
+const LIMITS: Limits =
+    Limits { clients: 4, chunks: 6, leases: 20, leases_of_one: 8, copies: CopyLimits::NONE };
 
 fn name(number: u8) -> ChunkName {
     ChunkName { device: [number % 2; 16], fingerprint: Fingerprint(u128::from(number)) }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair, sockopt};
 use support::{Folder, PlainClient, RunningBroker, connect, lease, memory, name, until};
-use wm_dedup::broker::{LeaseNumber, Limits};
+use wm_dedup::broker::{CopyLimits, LeaseNumber, Limits};
 use wm_dedup::protocol::{self, BATCH, BrokerAnswer, BrokerRequest, Offered, Role, VERSION};
 use wm_dedup::server::place::{self, Claimed};
 use wm_dedup::server::{BrokerServer, PeerIdentity, ServerSettings};
@@ -213,14 +213,14 @@ fn one_client_too_many_is_told() {
 #[test]
 fn a_full_broker_says_so() {
     let files = rustix::process::Resource::Nofile;
-    let small = rustix::process::Rlimit { current: Some(656), maximum: Some(656) };
+    let small = rustix::process::Rlimit { current: Some(912), maximum: Some(912) };
     rustix::process::setrlimit(files, small).expect("lowered");
     let folder = Folder::new();
     let (broker, victim, held, base) = scene(&folder);
     let greedy = PlainClient::user(&folder);
     let outcomes: Vec<_> = (10..40).flat_map(|number| greedy.offer(&[number])).collect();
     let accepted = outcomes.iter().filter(|outcome| matches!(outcome, Offered::Accepted(_))).count();
-    assert_eq!(accepted, 656 - 2 * 256 - 128 - 1);
+    assert_eq!(accepted, 912 - 3 * 256 - 128 - 2 - 1);
     assert_eq!(outcomes.last(), Some(&Offered::Full));
     still_serves(&victim);
     assert_eq!(victim.release(&[held]), 1);
@@ -260,7 +260,7 @@ proptest! {
 fn another_users_process_is_refused() {
     let folder = Folder::new();
     let Claimed::Won(place) = place::claim(folder.path()).expect("claimed") else { panic!("nobody is here") };
-    let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4 };
+    let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4, copies: CopyLimits::NONE };
     let user = rustix::process::geteuid().as_raw() + 1;
     let ask_peer = |_: BorrowedFd<'_>| Ok(PeerIdentity { process: 1, user: 4711 });
     let settings = ServerSettings {

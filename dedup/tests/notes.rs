@@ -3,10 +3,11 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use wm_dedup::broker::{Broker, ClientNumber, Limits};
+use wm_dedup::broker::{Broker, ClientNumber, CopyLimits, Limits};
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 
-const LIMITS: Limits = Limits { clients: 3, chunks: 8, leases: 20, leases_of_one: 9 };
+const LIMITS: Limits =
+    Limits { clients: 3, chunks: 8, leases: 20, leases_of_one: 9, copies: CopyLimits::NONE };
 
 #[derive(Debug, Clone)]
 enum Step {

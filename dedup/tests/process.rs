@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use support::{Folder, PlainClient, RunningBroker, connect, lease, until};
-use wm_dedup::broker::Limits;
+use wm_dedup::broker::{CopyLimits, Limits};
 use wm_dedup::protocol::{Offered, Role};
 use wm_dedup::server::place::{self, Claimed};
 use wm_dedup::server::{BrokerServer, PeerIdentity, ServerSettings};
@@ -139,7 +139,7 @@ fn watchful(folder: &Folder) -> std::thread::JoinHandle<std::io::Result<()>> {
     let path = folder.path().to_owned();
     std::thread::spawn(move || {
         let Claimed::Won(place) = place::claim(&path)? else { panic!("nobody is here") };
-        let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4 };
+        let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4, copies: CopyLimits::NONE };
         let user = rustix::process::geteuid().as_raw();
         let ask_peer = move |_: BorrowedFd<'_>| Ok(PeerIdentity { process: 1, user: 0 });
         let (idle, check) = (Duration::from_secs(60), Duration::from_millis(20));

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use wm_dedup::broker::LeaseNumber;
-use wm_dedup::chunk::{ChunkName, Fingerprint};
+use wm_dedup::broker::{CopyPlace, LeaseNumber, SegmentNumber};
+use wm_dedup::chunk::{ChunkName, CopyName, Fingerprint};
 use wm_dedup::protocol::{
-    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LONGEST, LookedUp, NOTES,
-    Offered, RELEASES, REPORTED, Role,
+    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, COPIES, ClientReport, DeviceReport, LONGEST, LookedUp,
+    NOTES, Offered, RELEASES, REPORTED, Role,
 };
 use wm_dedup::turns::message::{GPUS, GpuUse, TurnOrder, TurnPhase, TurnReport, TurnTask};
 
@@ -23,7 +23,7 @@ fn lease() -> impl Strategy<Value = LeaseNumber> {
 }
 
 fn request() -> impl Strategy<Value = BrokerRequest> {
-    let role = prop_oneof![Just(Role::User), Just(Role::Observer), Just(Role::Member)];
+    let role = prop_oneof![Just(Role::User), Just(Role::Observer), Just(Role::Member), Just(Role::Keeper)];
     prop_oneof![
         (any::<u32>(), role).prop_map(|(version, role)| BrokerRequest::Hello { version, role }),
         (any::<bool>(), vec(name(), 1..=BATCH))
@@ -36,7 +36,33 @@ fn request() -> impl Strategy<Value = BrokerRequest> {
         Just(BrokerRequest::Arrivals),
         Just(BrokerRequest::TakeBack),
         turn_report().prop_map(BrokerRequest::Turn),
+        vec(copy_name(), 1..=COPIES).prop_map(BrokerRequest::FindCopies),
+        vec((copy_name(), any::<u64>()), 1..=COPIES).prop_map(BrokerRequest::OfferCopies),
+        vec(any::<u64>().prop_map(SegmentNumber), 1..=RELEASES).prop_map(BrokerRequest::ReleaseCopies),
     ]
+}
+
+fn copy_name() -> impl Strategy<Value = CopyName> {
+    (any::<u128>(), any::<u64>()).prop_map(|(bits, bytes)| CopyName { fingerprint: Fingerprint(bits), bytes })
+}
+
+fn segment() -> impl Strategy<Value = SegmentNumber> {
+    (1..=u64::MAX).prop_map(SegmentNumber)
+}
+
+fn copies_found() -> impl Strategy<Value = BrokerAnswer> {
+    let place = (segment(), any::<u64>()).prop_map(|(segment, offset)| CopyPlace { segment, offset });
+    (vec(proptest::option::of(place), 1..=COPIES), vec(segment(), 0..=BATCH))
+        .prop_map(|(places, segments)| BrokerAnswer::CopiesFound { places, segments })
+}
+
+fn copies_offered() -> impl Strategy<Value = BrokerAnswer> {
+    let weights = prop_oneof![Just(0.0), Just(0.02), Just(0.5)];
+    let accepted = weights.prop_flat_map(|weight| vec(proptest::bool::weighted(weight), 1..=COPIES));
+    (segment(), accepted).prop_map(|(segment, accepted)| BrokerAnswer::CopiesOffered {
+        segment: accepted.contains(&true).then_some(segment),
+        accepted,
+    })
 }
 
 fn time() -> impl Strategy<Value = Duration> {
@@ -82,13 +108,15 @@ fn report() -> impl Strategy<Value = BrokerReport> {
     let client = (any::<u32>(), any::<u64>()).prop_map(|(process, leases)| ClientReport { process, leases });
     let device = (any::<[u8; 16]>(), any::<u64>(), any::<u64>())
         .prop_map(|(device, chunks, leases)| DeviceReport { device, chunks, leases });
-    let numbers = (any::<[u32; 3]>(), any::<u32>(), any::<u64>(), any::<u64>());
+    let numbers = (any::<[u32; 3]>(), any::<u32>(), any::<[u64; 4]>());
     (numbers, vec(client, 0..=REPORTED / 2), vec(device, 0..=REPORTED / 2)).prop_map(
-        |((release, process, uptime, capacity), clients, devices)| BrokerReport {
+        |((release, process, [uptime, capacity, segments, copy_bytes]), clients, devices)| BrokerReport {
             release,
             process,
             uptime,
             capacity,
+            segments,
+            copy_bytes,
             clients,
             devices,
         },
@@ -115,6 +143,9 @@ fn answer() -> impl Strategy<Value = BrokerAnswer> {
         vec(name(), 0..=NOTES).prop_map(BrokerAnswer::Arrived),
         vec(lease(), 0..=RELEASES).prop_map(BrokerAnswer::TakenBack),
         turn_order().prop_map(BrokerAnswer::Turn),
+        copies_found(),
+        copies_offered(),
+        (0..=RELEASES as u32).prop_map(BrokerAnswer::CopiesReleased),
     ]
 }
 
@@ -137,7 +168,7 @@ proptest! {
 
     /// A packet that is understood is within the limits, and is encoded as the same bytes.
     #[test]
-    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..11_u8, count in 0..40_u8) {
+    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..14_u8, count in 0..40_u8) {
         let mut likely = vec![kind, 0, 0, 0, count, 0, 0, 0];
         likely.extend(&bytes);
         for bytes in [&bytes, &likely] {

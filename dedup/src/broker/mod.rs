@@ -15,6 +15,7 @@
 //! * Each number stays within [`Limits`]. A limit that is reached is an answer.
 
 mod chunks;
+mod copies;
 mod notes;
 mod numbers;
 mod waiting;
@@ -24,8 +25,9 @@ use std::time::Instant;
 
 use crate::chunk::ChunkName;
 use chunks::ChunkTable;
+pub use copies::{CopyLimits, CopyPlace, CopyTable, OfferedPlaces, PlacesFound};
 use notes::Notes;
-pub use numbers::{ClientNumber, LeaseNumber};
+pub use numbers::{ClientNumber, KeeperNumber, LeaseNumber, SegmentNumber};
 use waiting::WaitingClients;
 
 /// How much the broker takes on.
@@ -39,6 +41,8 @@ pub struct Limits {
     pub leases: usize,
     /// Leases of one client.
     pub leases_of_one: usize,
+    /// Of the copies in host memory.
+    pub copies: CopyLimits,
 }
 
 /// The outcome of an offer.

@@ -7,6 +7,7 @@
 //!
 //! The client belongs to one thread, which may wait. A forked child does not use its copy.
 
+mod copies;
 mod error;
 mod home;
 mod link;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use wm_sockets::descriptor::Descriptor;
 
+pub use copies::{CopyClient, CopyPlace, FoundCopies, OfferedCopies, SegmentNumber};
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
 pub use link::{BrokerLink, is_end, is_ready};

@@ -3,8 +3,8 @@
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
-use super::turn;
-use crate::broker::LeaseNumber;
+use super::{copies, turn};
+use crate::broker::{CopyPlace, LeaseNumber, SegmentNumber};
 use crate::chunk::ChunkName;
 use crate::turns::message::TurnOrder;
 
@@ -68,6 +68,23 @@ pub enum BrokerAnswer {
     TakenBack(Vec<LeaseNumber>),
     /// An order to a member that takes turns. It is not asked for.
     Turn(TurnOrder),
+    /// To a question about copies.
+    CopiesFound {
+        /// One for each name. `None`: there is no such copy, or a limit is reached.
+        places: Vec<Option<CopyPlace>>,
+        /// Segments that the client uses from now on, at most [`BATCH`]. A descriptor of each comes
+        /// along.
+        segments: Vec<SegmentNumber>,
+    },
+    /// To an offer of copies.
+    CopiesOffered {
+        /// `None`: it is not held, because no name is accepted.
+        segment: Option<SegmentNumber>,
+        /// One for each name.
+        accepted: Vec<bool>,
+    },
+    /// To a release of copies: how many segments the client used.
+    CopiesReleased(u32),
 }
 
 impl BrokerAnswer {
@@ -91,6 +108,9 @@ impl BrokerAnswer {
             }
             Self::TakenBack(leases) => with_leases(10, leases.iter().map(|lease| lease.0)),
             Self::Turn(order) => turn::write_order(8, order),
+            Self::CopiesFound { places, segments } => copies::write_found(11, places, segments),
+            Self::CopiesOffered { segment, accepted } => copies::write_offered(12, *segment, accepted),
+            Self::CopiesReleased(count) => PacketWriter::new(13, *count as usize).finish(),
         }
     }
 
@@ -120,6 +140,15 @@ impl BrokerAnswer {
                 Self::TakenBack(packet.entries(count, |packet| packet.u64().map(LeaseNumber))?)
             }
             8 => Self::Turn(turn::read_order(&mut packet)?),
+            11 => {
+                let (places, segments) = copies::read_found(&mut packet)?;
+                Self::CopiesFound { places, segments }
+            }
+            12 => {
+                let (segment, accepted) = copies::read_offered(&mut packet)?;
+                Self::CopiesOffered { segment, accepted }
+            }
+            13 => Self::CopiesReleased(packet.count(0..=RELEASES)? as u32),
             _ => return Err(Malformed),
         };
         packet.end()?;
@@ -128,8 +157,13 @@ impl BrokerAnswer {
 
     /// How many descriptors come along.
     pub fn descriptors(&self) -> usize {
-        let Self::Found(outcomes) = self else { return 0 };
-        outcomes.iter().filter(|outcome| matches!(outcome, LookedUp::Chunk(_))).count()
+        match self {
+            Self::Found(outcomes) => {
+                outcomes.iter().filter(|outcome| matches!(outcome, LookedUp::Chunk(_))).count()
+            }
+            Self::CopiesFound { segments, .. } => segments.len(),
+            _ => 0,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Packets as bytes: a writer, and a reader that any bytes may be handed to.
 
-use crate::chunk::{ChunkName, Fingerprint};
+use crate::chunk::{ChunkName, CopyName, Fingerprint};
 
 /// The packet does not follow the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,10 @@ impl PacketWriter {
         self.bytes(&name.device).bytes(&name.fingerprint.0.to_le_bytes())
     }
 
+    pub(super) fn copy_name(self, name: &CopyName) -> Self {
+        self.bytes(&name.fingerprint.0.to_le_bytes()).u64(name.bytes)
+    }
+
     pub(super) fn finish(self) -> Vec<u8> {
         self.0
     }
@@ -86,6 +90,11 @@ impl<'a> PacketReader<'a> {
         let device = self.array()?;
         let fingerprint = Fingerprint(u128::from_le_bytes(self.array()?));
         Ok(ChunkName { device, fingerprint })
+    }
+
+    pub(super) fn copy_name(&mut self) -> Result<CopyName, Malformed> {
+        let fingerprint = Fingerprint(u128::from_le_bytes(self.array()?));
+        Ok(CopyName { fingerprint, bytes: self.u64()? })
     }
 
     /// A count in the allowed range.

@@ -1,7 +1,8 @@
 //! Messages between a process and the broker: packets on a `SOCK_SEQPACKET` socket.
 //!
 //! A client says hello, is greeted, and from then on asks; each request has one answer, in order. A
-//! client that takes turns reports instead, and gets orders at any time.
+//! client that takes turns reports instead, and gets orders at any time. The copies of kinds 11 to
+//! 13 lie in host memory, and are asked for on a connection of their own.
 //! Numbers are little-endian. A packet begins with its kind and the number of its entries, four
 //! bytes each.
 //!
@@ -17,6 +18,9 @@
 //! | 8 | turn | phase (4, after the count), numbers and times, and the bytes of each GPU | turn | task (4, after the count), number (8), and what the task says |
 //! | 9 | arrivals | | arrived | names that the client waits for, and that were offered since |
 //! | 10 | take back | | taken back | leases (8 each) of chunks that no other process maps, which are over |
+//! | 11 | find copies | names of copies (24 each) | copies found | how many segments are new (4, after the count); for each name its segment (8; 0: there is none) and its offset (8); the new segments (8 each), and a descriptor of each, in order |
+//! | 12 | offer copies | names of copies (24 each) with their offsets (8 each), and one descriptor | copies offered | the segment (8, after the count; 0: it is not held); whether each name is accepted (4 each) |
+//! | 13 | release copies | segments (8 each) | copies released | none; the count is of those that the client used |
 //!
 //! The packets of kind 1 are the same in all versions; a process that hears another version than
 //! its own ends the connection. Every length is checked before it is believed. A packet that is not
@@ -29,6 +33,7 @@ use wm_sockets::packet;
 
 mod answer;
 mod bytes;
+mod copies;
 mod report;
 mod request;
 mod sizes;
@@ -38,7 +43,7 @@ pub use answer::{BrokerAnswer, LookedUp, Offered};
 pub use bytes::Malformed;
 pub use report::{BrokerReport, ClientReport, DeviceReport};
 pub use request::{BrokerRequest, Role};
-pub use sizes::{BATCH, LONGEST, NOTES, RELEASES, REPORTED, SOCKET, VERSION};
+pub use sizes::{BATCH, COPIES, LONGEST, NOTES, RELEASES, REPORTED, SOCKET, VERSION};
 pub use wm_sockets::packet::ReceivedPacket;
 
 /// Sends a packet with its descriptors, at most [`BATCH`].

@@ -17,6 +17,10 @@ pub struct BrokerReport {
     pub capacity: u64,
     /// The clients that share, at most [`REPORTED`].
     pub clients: Vec<ClientReport>,
+    /// Segments of host memory that hold copies for paused programs.
+    pub segments: u64,
+    /// Bytes of these copies.
+    pub copy_bytes: u64,
     /// Devices of which it holds chunks, at most [`REPORTED`].
     pub devices: Vec<DeviceReport>,
 }
@@ -62,6 +66,7 @@ impl BrokerReport {
         let packet = packet.u32(clients.len() as u32).u32(devices.len() as u32);
         let packet = self.release.iter().fold(packet, |packet, number| packet.u32(*number));
         let packet = packet.u32(self.process).u64(self.uptime).u64(self.capacity);
+        let packet = packet.u64(self.segments).u64(self.copy_bytes);
         let packet = clients.fold(packet, |packet, client| packet.u32(client.process).u64(client.leases));
         devices
             .fold(packet, |packet, device| packet.bytes(&device.device).u64(device.chunks).u64(device.leases))
@@ -75,6 +80,8 @@ impl BrokerReport {
             process: packet.u32()?,
             uptime: packet.u64()?,
             capacity: packet.u64()?,
+            segments: packet.u64()?,
+            copy_bytes: packet.u64()?,
             clients: packet.entries(clients, |packet| {
                 Ok(ClientReport { process: packet.u32()?, leases: packet.u64()? })
             })?,

@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
-use super::turn;
-use crate::broker::LeaseNumber;
-use crate::chunk::ChunkName;
+use super::{copies, turn};
+use crate::broker::{LeaseNumber, SegmentNumber};
+use crate::chunk::{ChunkName, CopyName};
 use crate::turns::message::TurnReport;
 
 /// The use that a client makes of the broker.
@@ -18,6 +18,8 @@ pub enum Role {
     Observer,
     /// To take turns at GPUs. The broker stays while there is one.
     Member,
+    /// To use copies in host memory. The broker stays while there is one.
+    Keeper,
 }
 
 /// A packet of a client.
@@ -61,10 +63,17 @@ pub enum BrokerRequest {
     },
     /// How a member that takes turns is. It has no answer; orders come at any time.
     Turn(TurnReport),
+    /// Copies that the client would use: at most [`COPIES`](super::COPIES).
+    FindCopies(Vec<CopyName>),
+    /// Copies in a new segment, whose descriptor comes along, with their offsets: at most
+    /// [`COPIES`](super::COPIES).
+    OfferCopies(Vec<(CopyName, u64)>),
+    /// Segments that the client uses no longer.
+    ReleaseCopies(Vec<SegmentNumber>),
 }
 
 impl BrokerRequest {
-    /// As bytes. At most [`BATCH`] names or [`RELEASES`] leases, and at least one.
+    /// As bytes. At most [`BATCH`] names or [`RELEASES`] leases or segments, and at least one.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello { version, role } => {
@@ -81,6 +90,9 @@ impl BrokerRequest {
             Self::Note { anew, names } => with_names(7, *anew, names),
             Self::TakeBack => PacketWriter::new(10, 0).finish(),
             Self::Turn(report) => turn::write_report(8, report),
+            Self::FindCopies(names) => copies::write_names(11, names),
+            Self::OfferCopies(copies) => copies::write_copies(12, copies),
+            Self::ReleaseCopies(segments) => copies::write_segments(13, segments),
         }
     }
 
@@ -112,6 +124,9 @@ impl BrokerRequest {
             9 => packet.count(0..=0).map(|_| Self::Arrivals)?,
             10 => packet.count(0..=0).map(|_| Self::TakeBack)?,
             8 => Self::Turn(turn::read_report(&mut packet)?),
+            11 => Self::FindCopies(copies::read_names(&mut packet)?),
+            12 => Self::OfferCopies(copies::read_copies(&mut packet)?),
+            13 => Self::ReleaseCopies(copies::read_segments(&mut packet)?),
             _ => return Err(Malformed),
         };
         packet.end()?;
@@ -120,7 +135,11 @@ impl BrokerRequest {
 
     /// How many descriptors come along.
     pub fn descriptors(&self) -> usize {
-        if let Self::Offer { names, .. } = self { names.len() } else { 0 }
+        match self {
+            Self::Offer { names, .. } => names.len(),
+            Self::OfferCopies(_) => 1,
+            _ => 0,
+        }
     }
 }
 
@@ -152,6 +171,7 @@ fn hello(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
         0 => Role::User,
         1 => Role::Observer,
         2 => Role::Member,
+        3 => Role::Keeper,
         _ => return Err(Malformed),
     };
     Ok(BrokerRequest::Hello { version, role })

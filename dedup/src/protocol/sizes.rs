@@ -1,7 +1,7 @@
 //! Constants of the protocol, equal on both sides.
 
 /// Of this protocol. Both sides must speak the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Names, and descriptors, a packet. The kernel limits the descriptors of a message, and each side
 /// has a limit of open ones.
@@ -12,6 +12,9 @@ pub const RELEASES: usize = 256;
 
 /// Names that one packet notes, or that have come.
 pub const NOTES: usize = 256;
+
+/// Names of copies in host memory that one packet asks for, or offers.
+pub const COPIES: usize = 256;
 
 /// Clients and devices that a report has room for.
 pub const REPORTED: usize = 512;

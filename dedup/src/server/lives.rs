@@ -72,11 +72,16 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
-    use crate::broker::{Broker, Limits};
+    use crate::broker::{Broker, CopyLimits, Limits};
 
     fn clients(count: usize) -> Vec<ClientNumber> {
-        let mut broker: Broker<()> =
-            Broker::new(Limits { clients: 9, chunks: 9, leases: 9, leases_of_one: 9 });
+        let mut broker: Broker<()> = Broker::new(Limits {
+            clients: 9,
+            chunks: 9,
+            leases: 9,
+            leases_of_one: 9,
+            copies: CopyLimits::NONE,
+        });
         (0..count).map(|_| broker.join().expect("there is room")).collect()
     }
 

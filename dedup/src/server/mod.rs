@@ -15,6 +15,7 @@
 
 mod accepting;
 mod connection;
+mod copies;
 pub mod limits;
 mod lives;
 mod peer;

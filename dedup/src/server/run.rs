@@ -197,7 +197,7 @@ impl BrokerServer {
 
     /// Connections at a time.
     fn most(&self) -> usize {
-        self.settings.limits.clients + OBSERVERS
+        self.settings.limits.clients + self.settings.limits.copies.keepers + OBSERVERS
     }
 
     /// Makes the socket anew if its file was removed, unless another broker has the place.

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 
+use super::copies::CopyService;
 use super::lives::ProcessLives;
-use crate::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
+use crate::broker::{Broker, ClientNumber, KeeperNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use crate::chunk::ChunkName;
 use crate::protocol::{
     BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, NOTES,
@@ -18,8 +19,8 @@ use crate::protocol::{
 };
 use crate::turns::{MemberNumber, TurnTable};
 
-/// An open descriptor of a chunk, of the broker and of answers under way.
-type SharedDescriptor = Rc<OwnedFd>;
+/// An open descriptor of a chunk or a segment, of the broker and of answers under way.
+pub(super) type SharedDescriptor = Rc<OwnedFd>;
 
 /// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(super) enum Speaker {
     Observer,
     /// A process that takes turns.
     Member(MemberNumber),
+    /// A process that uses copies in host memory.
+    Keeper(KeeperNumber),
 }
 
 /// A packet for a client.
@@ -60,6 +63,7 @@ pub(super) struct SharingService {
     /// Their lives.
     lives: ProcessLives,
     turns: TurnTable,
+    copies: CopyService,
     most_members: usize,
 }
 
@@ -72,13 +76,14 @@ impl SharingService {
             processes: BTreeMap::new(),
             lives: ProcessLives::new(limits.clients),
             turns: TurnTable::default(),
+            copies: CopyService::new(limits.copies),
             most_members: limits.clients,
         }
     }
 
-    /// The clients that share or take turns.
+    /// The clients that share, take turns or use copies.
     pub(super) fn clients(&self) -> usize {
-        self.broker.clients() + self.turns.members()
+        self.broker.clients() + self.turns.members() + self.copies.keepers()
     }
 
     /// Members that say nothing hold no other one up.
@@ -134,6 +139,7 @@ impl SharingService {
                 self.lives.depart(*client, |client| self.broker.lingers(client));
             }
             Speaker::Member(member) => self.turns.gone(*member, self.since_start(now)),
+            Speaker::Keeper(keeper) => self.copies.gone(*keeper),
             Speaker::Unknown | Speaker::Observer => {}
         }
     }
@@ -157,6 +163,9 @@ impl SharingService {
             (Speaker::Sharer(client), BrokerRequest::Offer { again, names }) => {
                 self.offer(client, again, names, packet)
             }
+            (Speaker::Keeper(keeper), BrokerRequest::OfferCopies(copies)) => {
+                self.copies.offer(keeper, &copies, packet)
+            }
             (Speaker::Unknown, _) | (_, BrokerRequest::Hello { .. }) => {
                 Err(Error::other("no hello, or a second one"))
             }
@@ -166,6 +175,7 @@ impl SharingService {
                 return Ok(None);
             }
             (Speaker::Member(_), _) => Err(Error::other("a member that wants more than turns")),
+            (Speaker::Keeper(keeper), request) => self.copies.serve(keeper, request),
             (_, BrokerRequest::Report) => Ok(BrokerAnswer::Report(self.report()).into()),
             (Speaker::Sharer(client), BrokerRequest::LookUp { again, names }) => {
                 Ok(self.look_up(client, again, &names))
@@ -180,9 +190,7 @@ impl SharingService {
             (Speaker::Sharer(client), BrokerRequest::TakeBack) => {
                 Ok(BrokerAnswer::TakenBack(self.broker.take_back(client, RELEASES)).into())
             }
-            (Speaker::Sharer(_), BrokerRequest::Turn(_)) => {
-                Err(Error::other("one that shares, and reports a turn"))
-            }
+            (Speaker::Sharer(_), _) => Err(Error::other("one that shares, and wants more than that")),
             (Speaker::Observer, _) => Err(Error::other("an observer that wants more than to look")),
         };
         reply.map(Some)
@@ -212,10 +220,18 @@ impl SharingService {
                 log::info!("process {process} takes turns");
                 Speaker::Member(self.turns.join(self.since_start(now)))
             }
+            Role::Keeper => match self.copies.join() {
+                Some(keeper) => Speaker::Keeper(keeper),
+                None => return BrokerAnswer::Refused.into(),
+            },
         };
-        if let Speaker::Sharer(client) = speaker {
-            self.processes.insert(*client, process);
-            log::info!("process {process} shares");
+        match speaker {
+            Speaker::Sharer(client) => {
+                self.processes.insert(*client, process);
+                log::info!("process {process} shares");
+            }
+            Speaker::Keeper(_) => log::info!("process {process} uses common copies"),
+            _ => {}
         }
         hello.into()
     }
@@ -282,6 +298,8 @@ impl SharingService {
             process: std::process::id(),
             uptime: self.started.elapsed().as_secs(),
             capacity: self.capacity as u64,
+            segments: self.copies.segments() as u64,
+            copy_bytes: self.copies.bytes(),
             clients: clients.collect(),
             devices: devices.collect(),
         }
@@ -290,7 +308,7 @@ impl SharingService {
 
 /// Devices and files may be memory. Any other kind may block its close, as a socket does, or refer
 /// to this connection.
-fn may_be_memory(descriptor: &OwnedFd) -> bool {
+pub(super) fn may_be_memory(descriptor: &OwnedFd) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let status = rustix::fs::statx(descriptor, "", flags, StatxFlags::TYPE);
     let kind = status.map(|status| FileType::from_raw_mode(status.stx_mode.into()));
