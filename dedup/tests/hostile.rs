@@ -229,18 +229,20 @@ fn a_full_broker_says_so() {
     broker.await_descriptors(base - 3);
 }
 
+const ROLES: &[Role] = &[Role::User, Role::Observer, Role::Member, Role::Keeper];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_packets_leave_the_others_alone(
-        greets in any::<bool>(),
+        role in proptest::option::of(proptest::sample::select(ROLES)),
         packets in proptest::collection::vec(
-            (proptest::collection::vec(any::<u8>(), 1..300), 0..7_u8, 0..35_u8, 0..4_usize), 1..12),
+            (proptest::collection::vec(any::<u8>(), 1..300), 0..15_u8, 0..35_u8, 0..4_usize), 1..12),
     ) {
         let folder = Folder::new();
         let (broker, victim, _, base) = scene(&folder);
-        let hostile =
-            if greets { PlainClient::user(&folder) } else { PlainClient(connect(&folder).expect("connected")) };
+        let stranger = || PlainClient(connect(&folder).expect("connected"));
+        let hostile = role.map_or_else(stranger, |role| PlainClient::new(&folder, role));
         for (bytes, kind, count, descriptors) in packets {
             let bytes = [&[kind, 0, 0, 0, count, 0, 0, 0], &bytes[..]].concat();
             let files: Vec<_> = (0..descriptors).map(|number| memory(number as u64)).collect();

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use wm_dedup::protocol::{ClientReport, DeviceReport};
+use wm_dedup::protocol::{BrokerReport, ClientReport, DeviceReport};
 
 use crate::client::FoundBroker;
 use crate::table::TextTable;
@@ -48,6 +48,8 @@ fn document(broker: &FoundBroker) -> Value {
         "pid": broker.pid,
         "uptime_s": report.uptime,
         "capacity_chunks": report.capacity,
+        "copy_segments": report.segments,
+        "copy_bytes": report.copy_bytes,
         "clients": report.clients.iter().map(client).collect::<Vec<_>>(),
         "devices": report.devices.iter().map(device).collect::<Vec<_>>(),
     })
@@ -65,6 +67,7 @@ fn device(device: &DeviceReport) -> Value {
 
 fn text(broker: &FoundBroker) -> String {
     let (report, mut text) = (&broker.report, heading(broker));
+    text.push_str(&copies(report));
     let mut devices = TextTable::new(&["DEVICE", ">CHUNKS", ">USES", ">HELD ONCE", ">SAVED"]);
     for device in &report.devices {
         let (held, saved) = (human::bytes(device.held_bytes()), human::bytes(device.saved_bytes()));
@@ -85,6 +88,18 @@ fn text(broker: &FoundBroker) -> String {
         text.push_str(&format!("\n{table}"));
     }
     text
+}
+
+/// Common copies in host memory, if there are any.
+fn copies(report: &BrokerReport) -> String {
+    match report.segments {
+        0 => String::new(),
+        segments => format!(
+            "common copies of paused programs in host memory: {} in {} segments\n",
+            human::bytes(report.copy_bytes),
+            human::count(segments),
+        ),
+    }
 }
 
 fn heading(broker: &FoundBroker) -> String {
