@@ -95,7 +95,7 @@ fn copies(report: &BrokerReport) -> String {
     match report.segments {
         0 => String::new(),
         segments => format!(
-            "common copies of paused programs in host memory: {} in {} segments\n",
+            "common copies of paused programs in host memory: {} (segments: {})\n",
             human::bytes(report.copy_bytes),
             human::count(segments),
         ),

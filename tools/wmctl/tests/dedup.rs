@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
 use hazards::places;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 use support::{Scratch, stdout, wmctl};
-use wm_dedup::chunk::{ChunkName, Fingerprint};
+use wm_dedup::chunk::{ChunkName, CopyName, Fingerprint};
 use wm_dedup::protocol::{self, BrokerRequest, Role, SOCKET, VERSION};
 
 /// A broker that ends with the test.
@@ -35,21 +36,30 @@ impl Drop for TestBroker {
     }
 }
 
-/// A program that shares, with an answer to each request.
-fn program(scratch: &Scratch, requests: &[BrokerRequest]) -> OwnedFd {
+/// A program that shares, or another one, with an answer to each request.
+fn program(scratch: &Scratch, role: Role, requests: &[BrokerRequest]) -> OwnedFd {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let socket = socket.expect("a socket");
     let path = SocketAddrUnix::new(scratch.path().join(SOCKET)).expect("an address");
     rustix::net::connect(&socket, &path).expect("connected");
-    let hello = BrokerRequest::Hello { version: VERSION, role: Role::User };
+    let hello = BrokerRequest::Hello { version: VERSION, role };
     for request in std::iter::once(&hello).chain(requests) {
-        let memory = rustix::fs::memfd_create("chunk", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+        let memory = memory();
         let descriptors = vec![memory.as_fd(); request.descriptors()];
         protocol::send(socket.as_fd(), &request.encode(), &descriptors).expect("sent");
         protocol::receive(socket.as_fd()).expect("answered");
     }
     socket
+}
+
+/// Memory of 2 MiB that cannot shrink.
+fn memory() -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("chunk", flags).expect("a memfd");
+    rustix::fs::ftruncate(&memory, 2 << 20).expect("there is room");
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).expect("sealed");
+    memory
 }
 
 fn names(count: u8) -> Vec<ChunkName> {
@@ -73,8 +83,8 @@ fn no_broker_is_said_and_none_is_started() {
 fn what_is_shared_and_saved_is_shown() {
     let scratch = Scratch::new("dedup");
     let broker = TestBroker::start(&scratch);
-    let _first = program(&scratch, &[BrokerRequest::Offer { again: false, names: names(5) }]);
-    let _second = program(&scratch, &[BrokerRequest::LookUp { again: false, names: names(4) }]);
+    let _first = program(&scratch, Role::User, &[BrokerRequest::Offer { again: false, names: names(5) }]);
+    let _second = program(&scratch, Role::User, &[BrokerRequest::LookUp { again: false, names: names(4) }]);
     let output = wmctl(&scratch).args(["dedup", "--json"]).output().expect("run");
     let report: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!((&report["schema"], &report["problems"]), (&"wmctl-dedup/1".into(), &serde_json::json!([])));
@@ -92,4 +102,20 @@ fn what_is_shared_and_saved_is_shown() {
     let output = wmctl(&scratch).arg("dedup").output().expect("run");
     assert!(stdout(&output).contains("10.0 MiB  8.0 MiB"), "{}", stdout(&output));
     assert!(stdout(&output).contains("2 programs, 5 of at most"), "{}", stdout(&output));
+    assert!(!stdout(&output).contains("host memory"), "there are no copies: {}", stdout(&output));
+}
+
+#[test]
+fn common_copies_in_host_memory_are_shown() {
+    let scratch = Scratch::new("dedup-copies");
+    let _broker = TestBroker::start(&scratch);
+    let copy = |number: u8| CopyName { fingerprint: Fingerprint(number.into()), bytes: 1 << 20 };
+    let offer = BrokerRequest::OfferCopies(vec![(copy(1), 0), (copy(2), 1 << 20)]);
+    let _keeper = program(&scratch, Role::Keeper, &[offer]);
+    let output = wmctl(&scratch).args(["dedup", "--json"]).output().expect("run");
+    let report: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let shown = &report["brokers"][0];
+    assert_eq!((&shown["copy_segments"], &shown["copy_bytes"]), (&1.into(), &(2 << 20).into()));
+    let output = wmctl(&scratch).arg("dedup").output().expect("run");
+    assert!(stdout(&output).contains("host memory: 2.0 MiB (segments: 1)"), "{}", stdout(&output));
 }
