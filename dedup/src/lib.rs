@@ -9,7 +9,7 @@
 //! | [`readers`] | which parameters of which kernels only read |
 //! | [`policy`] | the rules of one process: which blocks are shared, and when |
 //! | [`cache`] | the verdicts that the user's processes keep for each other |
-//! | [`broker`] | the holders of each chunk, as a state machine |
+//! | [`broker`] | the holders of each chunk and of copies in host memory, as state machines |
 //! | [`turns`] | which process gives way when a GPU is too small for two: a state machine, too |
 //! | [`protocol`] | the packets between processes and the broker |
 //! | [`client`] | a process as the broker's client: leases, one connection, its errors |
