@@ -1,5 +1,7 @@
 //! The unit that is shared, and its name among processes.
 
+use std::ops::Range;
+
 /// Bytes of a chunk: a chunk is a handle of physical memory, and begins where the handle is mapped.
 pub const CHUNK_BYTES: u64 = 2 << 20;
 
@@ -24,4 +26,15 @@ pub struct CopyName {
     pub fingerprint: Fingerprint,
     /// How many.
     pub bytes: u64,
+}
+
+/// A handle's worth of a process's memory that other processes may have, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharableMemory {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// Of its bytes.
+    pub name: CopyName,
+    /// Other processes use the same device memory.
+    pub is_shared: bool,
 }

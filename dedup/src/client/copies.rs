@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use wm_sockets::descriptor::Descriptor;
 
 use super::home::BrokerHome;
-use super::link::BrokerLink;
+use super::link::{BrokerLink, was_not_sent};
 use super::reach::{BACKOFF, StartBroker, reach};
-use super::was_not_sent;
 pub use crate::broker::{CopyPlace, SegmentNumber};
 use crate::chunk::CopyName;
 use crate::protocol::{BrokerAnswer, BrokerRequest, COPIES, RELEASES, Role};
@@ -122,8 +121,8 @@ impl CopyClient {
     }
 
     /// Offers a new segment with copies at these offsets, at most [`Self::BATCH`]. The segment is a
-    /// memfd that is sealed against shrinking. The offsets are multiples of 4096, and the copies
-    /// lie within the segment; one that does not is not accepted.
+    /// memfd that is sealed against writes and shrinking. The offsets are multiples of 4096, and
+    /// the copies lie within the segment; one that does not is not accepted.
     ///
     /// # Errors
     /// The client [is lost](Self::is_lost); there are too many names; or the kernel holds too many

@@ -122,3 +122,9 @@ pub fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
+
+/// Did the kernel refuse the message, because too many descriptors of this user are on their way?
+/// Then the connection still works.
+pub(super) fn was_not_sent(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
+}

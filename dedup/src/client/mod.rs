@@ -20,12 +20,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use wm_sockets::descriptor::Descriptor;
 
 pub use copies::{CopyClient, CopyPlace, FoundCopies, OfferedCopies, SegmentNumber};
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
+use link::was_not_sent;
 pub use link::{BrokerLink, is_end, is_ready};
 pub use member::TurnClient;
 pub use presence::Presence;
@@ -387,10 +387,4 @@ impl Client {
 
 fn fits(count: usize) -> io::Result<()> {
     if count <= BATCH { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
-}
-
-/// Did the kernel refuse the message, because too many descriptors of this user are on their way?
-/// Then the connection still works.
-fn was_not_sent(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }

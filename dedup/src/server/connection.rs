@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::peer::PeerIdentity;
-use super::service::{Reply, SharingService, Speaker};
+use super::reply::Reply;
+use super::service::{SharingService, Speaker};
 use crate::protocol;
 
 /// For a client to say hello.

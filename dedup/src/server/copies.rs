@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use rustix::fs::SealFlags;
 
-use super::service::{Reply, SharedDescriptor, may_be_memory};
+use super::reply::{Reply, SharedDescriptor, may_be_memory};
 use crate::broker::{CopyLimits, CopyTable, KeeperNumber, OfferedPlaces};
 use crate::chunk::CopyName;
 use crate::protocol::{BATCH, BrokerAnswer, BrokerRequest, Malformed, ReceivedPacket};
@@ -97,10 +97,11 @@ fn offered(outcome: OfferedPlaces) -> Reply {
     BrokerAnswer::CopiesOffered { segment, accepted }.into()
 }
 
-/// The bytes that a segment has for ever: a process that maps it is not to end by a signal. 0: it
-/// may shrink.
+/// The bytes that a segment has for ever: a process that maps it is not to end by a signal, and
+/// reads what it has compared. 0: it may be written, or shrink.
 fn fixed_size(segment: &OwnedFd) -> u64 {
-    let is_fixed = rustix::fs::fcntl_get_seals(segment).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    let fixed = SealFlags::SHRINK | SealFlags::WRITE;
+    let is_fixed = rustix::fs::fcntl_get_seals(segment).is_ok_and(|seals| seals.contains(fixed));
     let size = is_fixed.then(|| rustix::fs::fstat(segment).ok()).flatten();
     size.map_or(0, |status| u64::try_from(status.st_size).unwrap_or(0))
 }

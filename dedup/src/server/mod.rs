@@ -20,6 +20,7 @@ pub mod limits;
 mod lives;
 mod peer;
 pub mod place;
+mod reply;
 mod run;
 mod service;
 

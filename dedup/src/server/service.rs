@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{AtFlags, FileType, StatxFlags};
 
 use super::copies::CopyService;
 use super::lives::ProcessLives;
+use super::reply::{Reply, SharedDescriptor, may_be_memory};
 use crate::broker::{Broker, ClientNumber, KeeperNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use crate::chunk::ChunkName;
 use crate::protocol::{
@@ -18,9 +18,6 @@ use crate::protocol::{
     Offered, RELEASES, REPORTED, ReceivedPacket, Role, VERSION,
 };
 use crate::turns::{MemberNumber, TurnTable};
-
-/// An open descriptor of a chunk or a segment, of the broker and of answers under way.
-pub(super) type SharedDescriptor = Rc<OwnedFd>;
 
 /// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,21 +32,6 @@ pub(super) enum Speaker {
     Member(MemberNumber),
     /// A process that uses copies in host memory.
     Keeper(KeeperNumber),
-}
-
-/// A packet for a client.
-#[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) bytes: Vec<u8>,
-    pub(super) descriptors: Vec<SharedDescriptor>,
-    /// The connection ends with it.
-    pub(super) is_last: bool,
-}
-
-impl From<BrokerAnswer> for Reply {
-    fn from(answer: BrokerAnswer) -> Self {
-        Self { bytes: answer.encode(), descriptors: Vec::new(), is_last: answer == BrokerAnswer::Refused }
-    }
 }
 
 /// The broker of a process.
@@ -304,15 +286,6 @@ impl SharingService {
             devices: devices.collect(),
         }
     }
-}
-
-/// Devices and files may be memory. Any other kind may block its close, as a socket does, or refer
-/// to this connection.
-pub(super) fn may_be_memory(descriptor: &OwnedFd) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let status = rustix::fs::statx(descriptor, "", flags, StatxFlags::TYPE);
-    let kind = status.map(|status| FileType::from_raw_mode(status.stx_mode.into()));
-    kind.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::CharacterDevice))
 }
 
 /// This package's version.

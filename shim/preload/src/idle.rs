@@ -24,9 +24,15 @@ pub(crate) enum IdleKind {
     Pieces,
     /// Memory of the host that is made ahead of a pause.
     Arena,
+    /// Copies of an earlier pause that other processes use, too.
+    CommonCopies,
 }
 
-const KINDS: usize = 3;
+impl IdleKind {
+    const ALL: [Self; 4] = [Self::Blocks, Self::Pieces, Self::Arena, Self::CommonCopies];
+}
+
+const KINDS: usize = IdleKind::ALL.len();
 const STACK: usize = 256 << 10;
 
 /// Gives back the memory that has been idle for long enough, and says when to check again.
@@ -90,7 +96,7 @@ fn next() -> (IdleKind, IdleCheck) {
     let mut watch = watch();
     loop {
         let now = Instant::now();
-        for kind in [IdleKind::Blocks, IdleKind::Pieces, IdleKind::Arena] {
+        for kind in IdleKind::ALL {
             if let Some((_, look)) = watch.due[kind as usize].take_if(|(at, _)| *at <= now) {
                 return (kind, look);
             }

@@ -42,6 +42,8 @@ pub struct PauseStats {
     pub clean_bytes: u64,
     /// Those of them that lie in files, or in memory that is not pinned.
     pub file_bytes: u64,
+    /// Bytes of which the copy is one that other processes use, too.
+    pub common_bytes: u64,
     /// The last pause put them there into memory.
     pub is_in_memory: bool,
     /// While files are written or read: bytes so far.

@@ -32,6 +32,7 @@
  *   pass-on BLOCK            has a descriptor of that memory made, which ends the sharing of equal bytes
  *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
+ *   last alone               an exit handler verifies; `last beside`: another thread verifies now, and the handler waits for it
  *
  * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`,
  * `host-async`, `device`, `device-async`. The end of the input ends the program. */
@@ -654,6 +655,41 @@ static void obey_cancelled(char *line)
     MUST(cuStreamSynchronize(busy));
 }
 
+static pthread_t verifier;
+static int is_last, is_beside;
+static const char *last_answer = "";
+
+static void *verify_beside(void *none)
+{
+    MUST(cuCtxSetCurrent(primary));
+    last_answer = verify_all();
+    return none;
+}
+
+/* Registered after the driver's handler and before the library's last one: it runs between them. */
+static void verify_at_exit(void)
+{
+    if (!is_last)
+        return;
+    if (is_beside)
+        pthread_join(verifier, NULL);
+    else
+        last_answer = verify_all();
+    if (strcmp(last_answer, "right")) {
+        fprintf(stderr, "at exit: %s\n", last_answer);
+        _exit(89);
+    }
+}
+
+static void verify_last(const char *how)
+{
+    MUST(cuCtxGetCurrent(&primary));
+    is_last = 1;
+    is_beside = !strcmp(how, "beside");
+    if (is_beside)
+        pthread_create(&verifier, NULL, verify_beside, NULL);
+}
+
 static void obey(char *line)
 {
     char word[16] = "", way[16] = "";
@@ -722,6 +758,8 @@ static void obey(char *line)
         return (void)puts(read_all());
     else if (!strcmp(line, "verify"))
         return (void)puts(verify_all());
+    else if (sscanf(line, "last %15s", word) == 1)
+        verify_last(word);
     else if (!strcmp(line, "stats"))
         return (void)puts(wmshim_stats_json());
     else
@@ -737,6 +775,7 @@ int main(int argc, char **argv)
     image_path = argv[1];
     load(argv[1]);
     load_more(argv[1]);
+    atexit(verify_at_exit);
     staged = malloc(MOST);
     MUST(cuStreamCreate(&stream, 1));
     MUST(cuMemAlloc_v2(&wrong, 64));

@@ -97,6 +97,11 @@ impl Stage {
     pub fn pause(&self, sharer: &Sharer, folder: Option<&Path>) -> Value {
         let to = folder.map(|folder| ["--to", folder.to_str().expect("a readable path")]);
         self.wmctl("pause", sharer, to.as_ref().map_or(&[], |to| &to[..]));
+        self.stats(sharer)
+    }
+
+    /// The statistics of a program, also of one that is paused.
+    pub fn stats(&self, sharer: &Sharer) -> Value {
         let answer = self.wmctl("stats", sharer, &[]);
         answer["processes"][0]["answer"].clone()
     }
@@ -125,6 +130,16 @@ impl Stage {
         let begin = Instant::now();
         while !expected(self.held()) {
             assert!(begin.elapsed() < SOON, "{what}: the broker has {:?}", self.held());
+        }
+    }
+
+    /// Waits until the copies in host memory have so many MiB together.
+    pub fn expect_copies(&self, mib: u64) {
+        let begin = Instant::now();
+        let held =
+            || self.broker().and_then(|broker| broker["copy_bytes"].as_u64()).unwrap_or_default() >> 20;
+        while held() != mib {
+            assert!(begin.elapsed() < SOON, "the broker knows of {} MiB, not {mib}", held());
         }
     }
 

@@ -4,9 +4,11 @@
 //! Hazard (wrong result): a program that runs loses memory that a paused one gave it; or a paused
 //! one comes back to memory that another program has written.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use hazards::sharers::{Sharer, Stage, share};
+use serde_json::Value;
 
 /// Blocks, and pieces that the program makes itself: number, seed, MiB.
 const BLOCKS: [(usize, u64, u64); 2] = [(0, 7, 4), (1, 8, 6)];
@@ -87,4 +89,119 @@ fn it_leaves_for_files_as_well() {
     }
     share(&mut sharers, ALL);
     stage.end(sharers);
+}
+
+/// Segments of copies that a program maps: inode and bytes.
+fn segments(sharer: &Sharer) -> BTreeMap<u64, u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", sharer.id())).expect("its mappings");
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        Some((words.nth(3)?.parse().ok()?, number(end)? - number(start)?))
+    };
+    maps.lines().filter(|line| line.contains("wmshim-common")).filter_map(of_line).collect()
+}
+
+fn common_mib(answer: &Value) -> u64 {
+    answer["pause"]["common_bytes"].as_u64().expect("bytes") >> 20
+}
+
+/// Hazard (out of memory): each of several paused programs of one model takes host memory for it.
+#[test]
+fn paused_programs_have_what_they_shared_on_the_host_once() {
+    let stage = Stage::new();
+    let mut sharers = pair(&stage);
+    for round in 0..3 {
+        let answers = sharers.each_mut().map(|sharer| stage.pause(sharer, None));
+        assert_eq!(answers.each_ref().map(common_mib), [ALL, ALL], "round {round}: {answers:#?}");
+        let [one, other] = sharers.each_ref().map(segments);
+        assert_eq!(one, other, "round {round}: they map the same memory");
+        assert_eq!(one.values().sum::<u64>(), ALL << 20, "round {round}: and no more of it");
+        for sharer in &mut sharers {
+            stage.resume(sharer);
+            sharer.expect_right("it came back");
+        }
+        // In the second round nothing is shared: what is clean is known.
+        if round == 1 {
+            share(&mut sharers, ALL);
+        }
+    }
+    stage.end(sharers);
+}
+
+/// Hazard (wrong result): a program comes back to bytes that it has written over, or writes over
+/// those of another program.
+#[test]
+fn what_is_written_after_a_resume_is_the_programs_own_in_the_next_pause() {
+    let stage = Stage::new();
+    let [mut one, mut other] = pair(&stage);
+    for sharer in [&one, &other] {
+        stage.pause(sharer, None);
+    }
+    stage.resume(&one);
+    one.obey("write kernel 1 77");
+    one.obey("part host 0 78");
+    let answer = stage.pause(&one, None);
+    // Block 1, and a chunk of block 0.
+    assert_eq!(common_mib(&answer), ALL - 8, "{answer:#}");
+    for sharer in [&mut other, &mut one] {
+        stage.resume(sharer);
+        sharer.expect_right("it came back");
+    }
+    stage.end([one, other]);
+}
+
+/// Hazard (resource leak): host memory stays behind programs that have ended, or that have freed
+/// what it was a copy of.
+#[test]
+fn a_copy_goes_with_the_last_program_that_needs_it() {
+    let stage = Stage::new();
+    let [mut one, other] = pair(&stage);
+    for sharer in [&one, &other] {
+        stage.pause(sharer, None);
+    }
+    stage.expect_copies(ALL);
+    let mut other = other;
+    other.kill();
+    stage.expect_copies(ALL);
+    stage.resume(&one);
+    (0..4).for_each(|block| one.obey(&format!("free {block}")));
+    stage.expect_copies(0);
+    assert_eq!(segments(&one), BTreeMap::new());
+    stage.end([one]);
+}
+
+/// Hazard (wrong result): paused programs rely on a broker that is gone.
+#[test]
+fn without_the_broker_they_come_back_and_are_paused_again() {
+    let stage = Stage::new();
+    let mut sharers = pair(&stage);
+    for _ in 0..2 {
+        for sharer in &mut sharers {
+            stage.pause(sharer, None);
+        }
+        stage.kill_broker();
+        for sharer in &mut sharers {
+            stage.resume(sharer);
+            sharer.expect_right("it came back");
+        }
+    }
+    share(&mut sharers, ALL);
+    stage.end(sharers);
+}
+
+/// Hazard (deadlock): an exit handler waits for a thread that waits for the resume. Hazard (wrong
+/// result): one reads memory that is mapped nowhere.
+#[test]
+fn an_exit_brings_back_what_an_exit_handler_needs() {
+    for how in ["alone", "beside"] {
+        let stage = Stage::new();
+        let [mut one, other] = pair(&stage);
+        let answer = stage.pause(&one, None);
+        assert_eq!(common_mib(&answer), ALL, "{answer:#}");
+        one.obey(&format!("last {how}"));
+        while how == "beside" && stage.stats(&one)["pause"]["is_awaited"] != true {}
+        stage.end([one, other]);
+    }
 }

@@ -282,6 +282,7 @@ class PauseStats(TypedDict, total=False):
     out_bytes: int
     clean_bytes: int
     file_bytes: int
+    common_bytes: int
     is_in_memory: bool
     done_bytes: int
     whole_bytes: int

@@ -14,6 +14,7 @@
 //! | `company` | the other processes that could share |
 //! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
 //! | `eligibility` | which blocks may be shared |
+//! | `named_memory` | what other processes may have, too, for a pause |
 //! | `ask` | the chunks that the broker is asked about next |
 //! | `prepared`, `to_take` | the part of an exchange that runs beside the GPU's work |
 //! | `exchange` | chunks that are taken and given |
@@ -46,6 +47,7 @@ mod figures;
 mod kernel_effects;
 mod kernels;
 mod mailbox;
+mod named_memory;
 mod noted;
 mod pass_tools;
 mod passes;

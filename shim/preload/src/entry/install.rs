@@ -132,7 +132,10 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         ended: || {
             PROCESS.sharing.pause_moved_memory();
             PROCESS.turns.step_ended();
+            PROCESS.pauses.keep_common_copies(|| PROCESS.pauses.look_at_common_copies());
         },
+        named_memory: || PROCESS.sharing.named_memory(),
+        copies: || PROCESS.sharing.copies(),
     });
     PROCESS.sharing.choose(
         settings,

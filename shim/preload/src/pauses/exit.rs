@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use wm_driver::thread;
 
 use super::devices::map_all;
+use super::unmapped::AwayPlace;
 use super::{PausedParts, Pauses, STACK};
 use crate::gate::GATE;
 use crate::process;
@@ -47,21 +48,27 @@ impl Pauses {
 impl PausedParts {
     /// Does a thread wait at the gate for memory that lies on the host?
     fn has_waiters(self) -> bool {
-        GATE.is_awaited() && !self.pauses.unmapped.is_in_files()
+        GATE.is_awaited() && self.pauses.unmapped.place() != AwayPlace::Files
     }
 
     /// The process exits. A thread that came before the gate was kept closed has not said that it
     /// waits, and an exit handler may wait for it.
     pub(super) fn open_for_waiters(self) {
-        if self.has_waiters() && self.map_at_exit() {
-            GATE.open_at_exit();
+        if !self.has_waiters() {
+            return;
+        }
+        match self.pauses.unmapped.place() {
+            AwayPlace::Files => {}
+            AwayPlace::Copies => self.read_at_exit(),
+            AwayPlace::Host if self.map_at_exit() => GATE.open_at_exit(),
+            AwayPlace::Host => {}
         }
     }
 
     /// The process exits, and a call needs memory. The exit has waited for the thread that carries
     /// requests out.
     pub(super) fn resume_at_exit(self) {
-        if self.pauses.unmapped.is_in_files() {
+        if self.pauses.unmapped.place() != AwayPlace::Host {
             return self.read_at_exit();
         }
         if self.map_at_exit() {

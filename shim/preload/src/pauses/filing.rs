@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, MoveRefusal};
 
-use super::PausedParts;
 use super::devices::{drain, give_back, rest_of};
 use super::files::{CameBack, FileProgress, StorePlace, StoredPause, Transferring, WantedMemory};
 use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
+use super::unmapped::AwayPlace;
+use super::{PausedParts, coming_back};
 use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::{physical, registry};
@@ -23,7 +24,7 @@ pub(super) fn leave(
     PausedParts { pauses, moves }: PausedParts,
     place: &StorePlace,
 ) -> Result<Paused, PauseError> {
-    let _moving = pauses.unmapped.begin(true);
+    let _moving = pauses.unmapped.begin(AwayPlace::Files);
     let paused = leave_for(moves, place, &pauses.progress);
     if paused.is_err() {
         pauses.unmapped.has_ended();
@@ -79,26 +80,37 @@ fn wanted_of(moves: &Migrations, manager: &'static Manager<Device>) -> Vec<Wante
     wanted
 }
 
-/// A part of a resume from files: the gate is open when all is back.
+/// A part of a resume from files, and from the host, where blocks have `left` for that, too: the
+/// gate is open when all is back.
 pub(super) fn resume(
     PausedParts { pauses, moves }: PausedParts,
     stored: &StoredPause,
+    left: &[LeftBlocks],
     how: Transferring,
 ) -> (CameBack, Resumed) {
+    let mut from_host = Resumed::default();
     let came = GATE.open_if(|| {
-        let _moving = pauses.unmapped.begin(true);
+        let _moving = pauses.unmapped.begin(stored.place());
         let came = stored.come_back(&pauses.progress, how);
         // As above: other threads have waited for the copies.
         for manager in registry::all() {
             let _seen = moves.drain(manager, (Instant::now() + SETTLED).into());
         }
-        let is_all = came.is_all();
-        if is_all {
+        if !came.is_all() {
+            return (came, false);
+        }
+        if how == Transferring::Usual {
+            from_host = coming_back::come_back(moves, left);
+        }
+        from_host.unmapped = coming_back::map_all_at_last().err();
+        let is_mapped = from_host.unmapped.is_none();
+        if is_mapped {
             pauses.unmapped.has_ended();
         }
-        (came, is_all)
+        (came, is_mapped)
     });
-    let mut resumed = Resumed { came: came.device, ..Resumed::default() };
+    let came_bytes = came.device + from_host.came;
+    let mut resumed = Resumed { came: came_bytes, unmapped: from_host.unmapped, ..Resumed::default() };
     if came.is_all() {
         resumed.left = left_on_host();
         resumed.rest = rest_of(&resumed.left);

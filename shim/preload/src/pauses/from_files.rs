@@ -18,7 +18,7 @@ impl PausedParts {
         let Some(stored) = pausing.stored else { return };
         let (begin, mut sum) = (Instant::now(), 0);
         loop {
-            let (came, mut resumed) = filing::resume(self, &stored, Transferring::Usual);
+            let (came, mut resumed) = filing::resume(self, &stored, &pausing.left, Transferring::Usual);
             sum += resumed.came;
             resumed.came = sum;
             if came.is_all() {
@@ -63,7 +63,7 @@ impl PausedParts {
     pub(super) fn read_at_exit(self) {
         let stored = self.pauses.lock().stored.take();
         let Some(stored) = stored else { return };
-        let (came, _) = filing::resume(self, &stored, Transferring::AtExit);
+        let (came, _) = filing::resume(self, &stored, &[], Transferring::AtExit);
         if !came.is_all() {
             log::error!("memory of the paused process is not back at its exit; a call waits");
         }

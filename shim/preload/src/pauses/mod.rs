@@ -18,6 +18,8 @@
 //!   then has it mapped. A forked child passes the gate anyway.
 
 mod arena;
+mod coming_back;
+mod common;
 mod deep;
 mod devices;
 mod exit;
@@ -48,6 +50,7 @@ use crate::moves::Migrations;
 use crate::process;
 use crate::settings::{Pause, Settings};
 use arena::Arena;
+use common::CommonCopies;
 pub(crate) use files::{FileFailure, StorePlace};
 use files::{FileProgress, StoredPause};
 use outcome::{LeftBlocks, PauseExtent, Pausing};
@@ -77,6 +80,8 @@ pub(crate) struct Pauses {
     events: OnceLock<PauseEvents>,
     /// Host memory that is made ahead.
     arena: Arena,
+    /// Copies that processes have in common.
+    common: CommonCopies,
 }
 
 /// The course of the process, and the outcome of its last steps.
@@ -85,7 +90,7 @@ struct PauseBook {
     deadline: Duration,
     /// Where the next pause brings memory; `None`: to the host.
     files: Option<StorePlace>,
-    /// Memory that lies in files.
+    /// Memory that lies in files, or of which there is a copy in common with other processes.
     stored: Option<Arc<StoredPause>>,
     /// The thread of the program that has asked for the pause.
     asker: Option<KernelThread>,
@@ -123,6 +128,7 @@ impl Pauses {
             changed: Condvar::new(),
             events: OnceLock::new(),
             arena: Arena::new(),
+            common: CommonCopies::new(),
         }
     }
 
@@ -288,6 +294,7 @@ impl PauseBook {
             out_bytes: 0,
             clean_bytes: 0,
             file_bytes: 0,
+            common_bytes: 0,
             is_in_memory: false,
             done_bytes: 0,
             whole_bytes: 0,

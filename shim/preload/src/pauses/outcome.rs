@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wm_abi::{CUdevice, CUresult};
+use wm_dedup::chunk::SharableMemory;
+use wm_dedup::client::CopyClient;
 use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
@@ -44,11 +46,21 @@ pub(crate) struct PauseEvents {
     pub(crate) has_more_room: fn() -> bool,
     /// A step has ended.
     pub(crate) ended: fn(),
+    /// Memory that other processes may have, too.
+    pub(crate) named_memory: fn() -> Vec<SharableMemory>,
+    /// The broker of copies; `None`: there is none for this process.
+    pub(crate) copies: fn() -> Option<CopyClient>,
 }
 
 impl PauseEvents {
-    pub(super) const NONE: Self =
-        Self { gave: |_, _| {}, moved: |_| {}, has_more_room: || false, ended: || {} };
+    pub(super) const NONE: Self = Self {
+        gave: |_, _| {},
+        moved: |_| {},
+        has_more_room: || false,
+        ended: || {},
+        named_memory: Vec::new,
+        copies: || None,
+    };
 }
 
 /// How a process stands that others take turns with.
@@ -148,6 +160,8 @@ pub(super) struct Paused {
     pub(super) stored: Option<Arc<StoredPause>>,
     pub(super) out: u64,
     pub(super) in_files: u64,
+    /// Bytes of which the copy is one that processes have in common.
+    pub(super) common: u64,
     pub(super) clean: u64,
     pub(super) stayed: Vec<StayedBytes>,
     pub(super) took: Duration,
@@ -176,7 +190,7 @@ impl Paused {
         figures.pauses += 1;
         figures.pause_s = self.took.as_secs_f64();
         (figures.out_bytes, figures.clean_bytes) = (self.out, self.clean);
-        figures.file_bytes = self.in_files;
+        (figures.file_bytes, figures.common_bytes) = (self.in_files, self.common);
         figures.is_in_memory = self.stored.as_ref().is_some_and(|stored| stored.is_in_memory());
         figures.stayed_bytes = self.stayed_bytes();
         figures.stayed.clone_from(&self.stayed);

@@ -34,6 +34,23 @@ pub(crate) fn leaving(blocks: &[MovableBlock]) -> Vec<Range<u64>> {
     joined
 }
 
+/// The ranges without those of `others`, which lie in any order.
+pub(crate) fn without(ranges: Vec<Range<u64>>, others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut others = others.to_vec();
+    others.sort_unstable_by_key(|range| range.start);
+    let mut rest = Vec::new();
+    for mut range in ranges {
+        let first = others.partition_point(|other| other.end <= range.start);
+        for other in others[first..].iter().take_while(|other| other.start < range.end) {
+            rest.push(range.start..other.start.max(range.start));
+            range.start = other.end.max(range.start);
+        }
+        rest.push(range);
+    }
+    rest.retain(|range| range.start < range.end);
+    rest
+}
+
 /// The ranges that come back: the one that was used last comes first, and those of which no use is
 /// known come last, by address.
 pub(crate) fn returning(mut blocks: Vec<MovableBlock>) -> Vec<Range<u64>> {
@@ -278,6 +295,19 @@ mod tests {
     }
 
     proptest! {
+        /// Hazard (silent degradation): no memory of the host is made for what needs some.
+        #[test]
+        fn what_is_left_of_ranges_is_what_no_other_one_has(blocks in blocks(), others in blocks()) {
+            let of = |blocks: &[MovableBlock]| blocks.iter().map(|it| it.range.clone()).collect::<Vec<_>>();
+            let (ranges, others) = (leaving(&blocks), of(&others));
+            let rest = without(ranges.clone(), &others);
+            let has = |ranges: &[Range<u64>], at: u64| ranges.iter().any(|range| range.contains(&at));
+            let ends = |range: &Range<u64>| [range.start - 1, range.start, range.end - 1, range.end];
+            for at in ranges.iter().chain(&others).flat_map(ends) {
+                prop_assert_eq!(has(&rest, at), has(&ranges, at) && !has(&others, at), "{:#x}", at);
+            }
+        }
+
         #[test]
         fn every_byte_leaves_once_and_in_order(blocks in blocks()) {
             let ranges = leaving(&blocks);

@@ -6,15 +6,19 @@
 use std::time::{Duration, Instant};
 
 use wm_driver::{Device, Tier};
-use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
+use wm_memory::{Manager, MoveRefusal, RangeMove};
 
 use super::PausedParts;
+use super::coming_back::{come_back, map_all_at_last};
+use super::common::leaving;
 use super::devices::{drain, give_back, map_all, rest_of};
+use super::files::Transferring;
 use super::outcome::{
     LeftBlocks, PauseError, PauseEvents, PauseExtent, Paused, Pausing, Resumed, blocks_that_leave,
-    leave_whole, movable, order,
+    leave_whole,
 };
 use super::plan;
+use super::unmapped::AwayPlace;
 use super::{filing, giving_way};
 use crate::gate::GATE;
 use crate::moves::paused::DrainLimit;
@@ -25,16 +29,13 @@ use crate::{process, registry};
 /// What lets the stream go on may be a call that waits behind them.
 const HELD: Duration = Duration::from_secs(1);
 
-/// How long copies that were given up, since they took too long, may take to end.
-const COPIES: Duration = Duration::from_secs(60);
-
 /// Pauses the process: the gate is closed when this returns.
 pub(super) fn pause(parts: PausedParts, pausing: &Pausing) -> Result<Paused, PauseError> {
     let moves = parts.moves;
     let is_for_files = pausing.files.is_some();
     match &pausing.extent {
         _ if is_for_files => {}
-        PauseExtent::All => prepare(moves),
+        PauseExtent::All => prepare(parts),
         PauseExtent::Bytes(shares) => giving_way::prepare(moves, shares),
     }
     let begin = Instant::now();
@@ -60,11 +61,13 @@ fn limit_of(pausing: &Pausing, begin: Instant) -> DrainLimit {
     DrainLimit { deadline, held: if is_for_others { deadline.min(begin + HELD) } else { deadline } }
 }
 
-/// Host memory for all that can leave.
-fn prepare(moves: &Migrations) {
+/// Host memory for all that can leave, and has no copy in common with other processes.
+fn prepare(parts: PausedParts) {
+    let common = leaving::ranges(parts);
     for manager in registry::all().filter(|manager| may_leave(manager)) {
-        let blocks = blocks_that_leave(moves, manager);
-        manager.make_spares_ahead(&plan::leaving(&blocks), |_| !process::exiting());
+        let blocks = blocks_that_leave(parts.moves, manager);
+        let leaving = plan::without(plan::leaving(&blocks), &common);
+        manager.make_spares_ahead(&leaving, |_| !process::exiting());
     }
 }
 
@@ -90,19 +93,29 @@ fn await_work(moves: &Migrations, limit: DrainLimit, is_for_files: bool) -> Resu
 }
 
 /// What has left comes back if not all of it can leave, and is mapped if it cannot come back.
-fn leave_extent(
-    PausedParts { pauses, moves }: PausedParts,
-    extent: &PauseExtent,
-) -> Result<Paused, PauseError> {
-    let _moving = pauses.unmapped.begin(false);
+fn leave_extent(parts: PausedParts, extent: &PauseExtent) -> Result<Paused, PauseError> {
+    let PausedParts { pauses, moves } = parts;
+    let moving = pauses.unmapped.begin(AwayPlace::Host);
     let _mapped = MapsInPanic;
     let mut paused = Paused::default();
     let outcome = match extent {
-        PauseExtent::All => leave_devices(moves, &mut paused),
+        PauseExtent::All => {
+            leaving::leave(parts, &mut paused);
+            if paused.stored.is_some() {
+                moving.lies_in(AwayPlace::Copies);
+            }
+            leave_devices(moves, &mut paused)
+        }
         PauseExtent::Bytes(shares) => giving_way::leave(moves, shares, pauses.events(), &mut paused),
     };
     let Err(why) = outcome else { return Ok(paused) };
     come_back(moves, &paused.left);
+    let stored = paused.stored.take();
+    if let Some(stored) = stored
+        && !stored.come_back(&pauses.progress, Transferring::Usual).is_all()
+    {
+        return Ok(Paused { stored: Some(stored), unmapped: Some(MoveRefusal::Full), ..paused });
+    }
     match map_all() {
         Ok(()) => {
             pauses.unmapped.has_ended();
@@ -188,7 +201,7 @@ pub(super) fn resume(PausedParts { pauses, moves }: PausedParts, left: &[LeftBlo
     let events = pauses.events();
     let resumed = GATE.open_if(|| {
         let come = |left: &[LeftBlocks]| {
-            let _moving = pauses.unmapped.begin(false);
+            let _moving = pauses.unmapped.begin(AwayPlace::Host);
             come_back_timed(moves, left, events)
         };
         let mut resumed = come(left);
@@ -196,8 +209,8 @@ pub(super) fn resume(PausedParts { pauses, moves }: PausedParts, left: &[LeftBlo
             let more = come(&resumed.left);
             resumed = Resumed { came: resumed.came + more.came, ..more };
         }
-        let _moving = pauses.unmapped.begin(false);
-        resumed.unmapped = map_all_within(COPIES).err();
+        let _moving = pauses.unmapped.begin(AwayPlace::Host);
+        resumed.unmapped = map_all_at_last().err();
         let is_mapped = resumed.unmapped.is_none();
         if is_mapped {
             pauses.unmapped.has_ended();
@@ -208,17 +221,6 @@ pub(super) fn resume(PausedParts { pauses, moves }: PausedParts, left: &[LeftBlo
         moves.leave_rest(manager);
     }
     resumed
-}
-
-/// As [`map_all`], once copies to such addresses have ended.
-fn map_all_within(limit: Duration) -> Result<(), MoveRefusal> {
-    let begin = Instant::now();
-    loop {
-        match map_all() {
-            Err(MoveRefusal::Slow) if begin.elapsed() < limit && !process::exiting() => {}
-            mapped => return mapped,
-        }
-    }
 }
 
 /// The same for memory that stayed on the host: the gate is closed as long as it takes. If work
@@ -239,27 +241,5 @@ fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &PauseEvents
     let begin = Instant::now();
     let resumed = come_back(moves, left);
     (events.moved)(begin.elapsed());
-    resumed
-}
-
-/// What fits comes back, the memory that was used last first.
-fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
-    let mut resumed = Resumed::default();
-    for LeftBlocks { device, ids } in left {
-        let Some(manager) = registry::existing(*device) else { continue };
-        let is_away = |block: &Block| block.tiers.host > 0 && ids.contains(&block.id);
-        let away = movable(moves, manager, is_away).into_iter().map(|(_, block)| block);
-        let ranges = plan::returning(away.collect()).into_iter();
-        let mut ranges: Vec<RangeMove> =
-            ranges.map(|range| order(range, Tier::Device).only_from(Tier::Host)).collect();
-        moves.move_paused(manager, &mut ranges);
-        resumed.came += ranges.iter().map(|range| range.moved.bytes).sum::<u64>();
-        let rest: Vec<Block> = manager.large_blocks(0).into_iter().filter(is_away).collect();
-        if !rest.is_empty() {
-            resumed.rest += rest.iter().map(|block| block.tiers.host).sum::<u64>();
-            let ids = rest.iter().map(|block| block.id).collect();
-            resumed.left.push(LeftBlocks { device: *device, ids });
-        }
-    }
     resumed
 }

@@ -103,6 +103,9 @@ pub(crate) fn paused(pause: &PauseStats) -> String {
     if pause.clean_bytes > 0 {
         text.push_str(&format!(", {} of that without a copy", bytes(pause.clean_bytes)));
     }
+    if pause.common_bytes > 0 {
+        text.push_str(&format!(", {} in one copy for all programs that have it", bytes(pause.common_bytes)));
+    }
     text.push('\n');
     for stayed in &pause.stayed {
         text.push_str(&format!("  {} stay on the device: {}\n", bytes(stayed.bytes), word(&stayed.reason)));

@@ -123,6 +123,7 @@ fn stats() -> Stats {
             pause_s: 12.0,
             out_bytes: 231 << 30,
             clean_bytes: 232 << 30,
+            common_bytes: 234 << 30,
             stayed: vec![StayedBytes { reason: "a graph names it".to_owned(), bytes: 233 << 30 }],
             ..PauseStats::default()
         }),
@@ -200,7 +201,17 @@ fn so_is_what_is_stored_once() {
 #[test]
 fn so_is_a_pause_while_it_lasts() {
     let text = render::stats(None, &received(&stats()));
-    assert_shown(&text, &["paused; calls wait", "231.0 GiB", "232.0 GiB", "233.0 GiB", "a graph names it"]);
+    assert_shown(
+        &text,
+        &[
+            "paused; calls wait",
+            "231.0 GiB",
+            "232.0 GiB",
+            "233.0 GiB",
+            "234.0 GiB in one copy",
+            "a graph names it",
+        ],
+    );
     for pause in [None, Some(PauseStats { state: "running".to_owned(), ..PauseStats::default() })] {
         let text = render::stats(None, &received(&Stats { pause, ..stats() }));
         assert!(!text.contains("paus"), "{text}");

@@ -1,99 +1,63 @@
 //! A pause to files: all memory is written first, and only then leaves; it is read after it has
-//! come back.
+//! come back. So is memory of which processes have a copy in common ([`super::common`]).
 //!
 //! Behind the closed gate nothing writes the memory, so a pause that cannot write has changed
 //! nothing. While it is away no memory is mapped at its addresses, and the host has none of it. A
 //! resume maps memory of the device, or of the host where the device is full, and reads the bytes
 //! into it. What cannot be read is put away again: its file stays, and the process stays paused.
 
+mod chunks;
 mod store;
+mod transfer;
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use wm_abi::CUdevice;
-use wm_driver::staging::{PAGE, StagingBuffer};
-use wm_driver::{Device, Tier, lock, thread};
-use wm_memory::{BorrowedMemory, Manager, MoveRefusal};
+use wm_driver::staging::StagingBuffer;
+use wm_driver::{Device, Tier, lock};
+use wm_memory::{Manager, MoveRefusal};
 
-use crate::{physical, process, registry};
-use store::{ChunkPlace, FileStore};
+use super::common::segment::MappedSegment;
+use super::unmapped::AwayPlace;
+use crate::{physical, registry};
+use store::FileStore;
+use transfer::THREADS;
 
+use chunks::CHUNK;
+pub(super) use chunks::{FileChunk, StoredMemory};
+pub(crate) use chunks::{FileFailure, FileProgress};
+pub(super) use store::ChunkPlace;
 pub(crate) use store::StorePlace;
+use transfer::{ChunkFeed, transfer_fed};
+pub(super) use transfer::{Transferring, transfer};
 
-/// Threads that copy and write, or read and copy; each has a file of its own.
-const THREADS: usize = 4;
-
-/// Bytes of a chunk, and of each thread's pinned memory.
-const CHUNK: u64 = 8 << 20;
-
-/// Stack of a thread, bytes.
-const STACK: usize = 256 << 10;
-
-/// How far files were written or read, in bytes.
-#[derive(Debug, Default)]
-pub(crate) struct FileProgress {
-    done: AtomicU64,
-    whole: AtomicU64,
+/// Where the bytes of a pause lie.
+#[derive(Debug)]
+enum PauseStore {
+    Files(FileStore),
+    /// Copies that processes have in common.
+    Segments(Vec<Arc<MappedSegment>>),
 }
 
-impl FileProgress {
-    pub(crate) const fn new() -> Self {
-        Self { done: AtomicU64::new(0), whole: AtomicU64::new(0) }
+impl PauseStore {
+    fn read(&self, chunk: &FileChunk, pages: &mut [u8]) -> Result<(), FileFailure> {
+        match self {
+            Self::Files(files) => Ok(files.read(chunk.place, pages)?),
+            Self::Segments(segments) => {
+                let segment = segments.get(chunk.place.file);
+                let bytes = segment.and_then(|segment| segment.chunk(chunk.place.offset, chunk.bytes));
+                pages[..chunk.bytes as usize].copy_from_slice(bytes.ok_or(Errno::FAULT)?);
+                Ok(())
+            }
+        }
     }
-
-    fn begin(&self, whole: u64) {
-        self.done.store(0, Relaxed);
-        self.whole.store(whole, Relaxed);
-    }
-
-    /// Bytes so far, and of all.
-    pub(crate) fn read(&self) -> [u64; 2] {
-        [&self.done, &self.whole].map(|bytes| bytes.load(Relaxed))
-    }
-}
-
-/// Bytes that lie together in memory and in a file.
-#[derive(Debug, Clone, Copy)]
-struct FileChunk {
-    address: u64,
-    bytes: u64,
-    place: ChunkPlace,
-}
-
-impl FileChunk {
-    /// Whole pages of the file.
-    fn pages(&self) -> usize {
-        self.bytes.next_multiple_of(PAGE as u64) as usize
-    }
-}
-
-/// A handle's worth of memory, of which the files have the bytes.
-#[derive(Debug, Clone)]
-struct StoredMemory {
-    device: CUdevice,
-    address: u64,
-    bytes: u64,
-    last_use: Option<u64>,
-    chunks: Vec<FileChunk>,
-    /// Memory is mapped that was not filled.
-    is_mapped: bool,
-}
-
-/// Which threads transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transferring {
-    /// The thread that carries requests out, and others. They end when the process exits.
-    Usual,
-    /// A thread of the program's, alone: the library's own make no call of the driver at exit.
-    AtExit,
 }
 
 /// Memory that is away. It goes with the process.
 #[derive(Debug)]
 pub(super) struct StoredPause {
-    store: FileStore,
+    store: PauseStore,
     memory: Mutex<Vec<StoredMemory>>,
 }
 
@@ -124,28 +88,6 @@ impl CameBack {
     }
 }
 
-/// Why files could not be written or read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FileFailure {
-    #[error("there is no room for the memory where it is to go")]
-    Full,
-    #[error("files in the folder: {0}")]
-    System(Errno),
-    #[error("a copy: {0}")]
-    Copy(wm_abi::CUresult),
-    #[error("the process exits")]
-    Exiting,
-}
-
-impl From<Errno> for FileFailure {
-    fn from(code: Errno) -> Self {
-        match code {
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::Full,
-            code => Self::System(code),
-        }
-    }
-}
-
 impl StoredPause {
     /// Writes memory to files. Nothing leaves. So many bytes of the host are `available`.
     ///
@@ -159,23 +101,32 @@ impl StoredPause {
     ) -> Result<Self, FileFailure> {
         let mut sizes = [0; THREADS];
         let memory: Vec<StoredMemory> = wanted.iter().map(|wanted| placed(wanted, &mut sizes)).collect();
-        let stored = Self { store: FileStore::create(place, &sizes, available)?, memory: Mutex::new(memory) };
-        let memory = lock(&stored.memory).clone();
-        stored.transfer(&memory, progress, Transferring::Usual, |manager, buffer, chunk| {
-            manager
-                .gpu()
-                .stage_out(buffer, chunk.address, chunk.bytes as usize)
-                .map_err(FileFailure::Copy)?;
-            let pages = buffer.bytes().get_mut(..chunk.pages()).ok_or(Errno::INVAL)?;
-            pages[chunk.bytes as usize..].fill(0);
-            Ok(stored.store.write(chunk.place, pages)?)
+        let store = FileStore::create(place, &sizes, available)?;
+        transfer(&memory, progress, Transferring::Usual, |manager, buffer, chunk| {
+            Ok(store.write(chunk.place, staged_out(manager, buffer, chunk)?)?)
         })?;
-        Ok(stored)
+        Ok(Self { store: PauseStore::Files(store), memory: Mutex::new(memory) })
+    }
+
+    /// Memory of which the bytes lie in segments: the place of a chunk says in which of these.
+    pub(super) fn of_segments(segments: Vec<Arc<MappedSegment>>, memory: Vec<StoredMemory>) -> Self {
+        Self { store: PauseStore::Segments(segments), memory: Mutex::new(memory) }
+    }
+
+    /// Where memory lies that is away.
+    pub(super) fn place(&self) -> AwayPlace {
+        match &self.store {
+            PauseStore::Files(_) => AwayPlace::Files,
+            PauseStore::Segments(_) => AwayPlace::Copies,
+        }
     }
 
     /// Are the files memory?
     pub(super) fn is_in_memory(&self) -> bool {
-        self.store.is_in_memory()
+        match &self.store {
+            PauseStore::Files(files) => files.is_in_memory(),
+            PauseStore::Segments(_) => true,
+        }
     }
 
     /// The memory leaves. `stays` is told why some does not; the bytes that left.
@@ -191,48 +142,17 @@ impl StoredPause {
         memory.iter().map(|one| one.bytes).sum()
     }
 
-    /// What finds room comes back, the memory that was used last first.
+    /// What finds room comes back, the memory that was used last first. It is filled while more is
+    /// being mapped.
     pub(super) fn come_back(&self, progress: &FileProgress, how: Transferring) -> CameBack {
         let mut came = CameBack::default();
         let mut rest = std::mem::take(&mut *lock(&self.memory));
         rest.sort_by_key(|one| (std::cmp::Reverse(one.last_use), one.address));
-        let (mut mapped, mut is_full) = (Vec::new(), Vec::new());
-        rest.retain(|one| {
-            let Some(manager) = registry::existing(one.device) else { return false };
-            if is_full.contains(&one.device) {
-                return true;
-            }
-            let back = if one.is_mapped { Ok(Some(Tier::Device)) } else { manager.bring_back(one.address) };
-            match back {
-                Ok(None) => false,
-                Ok(Some(tier)) => {
-                    *if tier == Tier::Device { &mut came.device } else { &mut came.host } += one.bytes;
-                    mapped.push(one.clone());
-                    false
-                }
-                Err(_) => {
-                    is_full.push(one.device);
-                    true
-                }
-            }
-        });
-        came.waits = rest.iter().map(|one| one.bytes).sum();
-        let unread = self.fill(&mapped, progress, how, &mut came);
-        rest.extend(unread);
-        *lock(&self.memory) = rest;
-        came
-    }
-
-    /// Reads the bytes of memory that is mapped. What could not be read is put away again.
-    fn fill(
-        &self,
-        mapped: &[StoredMemory],
-        progress: &FileProgress,
-        how: Transferring,
-        came: &mut CameBack,
-    ) -> Vec<StoredMemory> {
+        progress.begin(rest.iter().map(|one| one.bytes).sum());
+        let mut mapped = Vec::new();
         let unread = Mutex::new(Vec::new());
-        let all = self.transfer(mapped, progress, how, |manager, buffer, chunk| {
+        let map = |feed: &ChunkFeed| rest = self.map(std::mem::take(&mut rest), feed, &mut mapped, &mut came);
+        let all = transfer_fed(map, progress, how, |manager, buffer, chunk| {
             let read = self.read(manager, buffer, chunk);
             // The others are read all the same.
             read.or_else(|why| {
@@ -240,16 +160,54 @@ impl StoredPause {
                 Ok(())
             })
         });
+        came.waits = rest.iter().map(|one| one.bytes).sum();
         let unread = std::mem::take(&mut *lock(&unread));
-        if let Err(why) = all {
+        let lacking = match (all, unread.first()) {
             // What was read is read again.
-            return self.put_back(mapped.to_vec(), why, came);
-        }
-        let Some((_, why)) = unread.first().copied() else { return Vec::new() };
-        let holds = |one: &&StoredMemory| {
-            unread.iter().any(|(address, _)| (one.address..one.address + one.bytes).contains(address))
+            (Err(why), _) => self.put_back(mapped, why, &mut came),
+            (Ok(()), None) => Vec::new(),
+            (Ok(()), Some((_, why))) => {
+                let holds = |one: &StoredMemory| {
+                    unread.iter().any(|(address, _)| (one.address..one.address + one.bytes).contains(address))
+                };
+                mapped.retain(holds);
+                self.put_back(mapped, *why, &mut came)
+            }
         };
-        self.put_back(mapped.iter().filter(holds).cloned().collect(), why, came)
+        rest.extend(lacking);
+        *lock(&self.memory) = rest;
+        came
+    }
+
+    /// Maps memory for what finds room, and has it filled. Returns what finds none.
+    fn map(
+        &self,
+        memory: Vec<StoredMemory>,
+        feed: &ChunkFeed,
+        mapped: &mut Vec<StoredMemory>,
+        came: &mut CameBack,
+    ) -> Vec<StoredMemory> {
+        let (mut rest, mut is_full) = (Vec::new(), Vec::new());
+        for one in memory {
+            let Some(manager) = registry::existing(one.device) else { continue };
+            if is_full.contains(&one.device) {
+                rest.push(one);
+                continue;
+            }
+            match if one.is_mapped { Ok(Some(Tier::Device)) } else { manager.bring_back(one.address) } {
+                Ok(None) => {}
+                Ok(Some(tier)) => {
+                    *if tier == Tier::Device { &mut came.device } else { &mut came.host } += one.bytes;
+                    feed.add(&one);
+                    mapped.push(one);
+                }
+                Err(_) => {
+                    is_full.push(one.device);
+                    rest.push(one);
+                }
+            }
+        }
+        rest
     }
 
     fn read(
@@ -259,7 +217,7 @@ impl StoredPause {
         chunk: &FileChunk,
     ) -> Result<(), FileFailure> {
         let pages = buffer.bytes().get_mut(..chunk.pages()).ok_or(Errno::INVAL)?;
-        self.store.read(chunk.place, pages)?;
+        self.store.read(chunk, pages)?;
         manager.gpu().stage_in(chunk.address, buffer, chunk.bytes as usize).map_err(FileFailure::Copy)
     }
 
@@ -277,72 +235,19 @@ impl StoredPause {
         }
         memory
     }
-
-    /// Carries out a transfer for each chunk, in several threads. The first error ends it. What was
-    /// freed is left out: frees pass while the process is paused.
-    fn transfer(
-        &self,
-        memory: &[StoredMemory],
-        progress: &FileProgress,
-        how: Transferring,
-        one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
-    ) -> Result<(), FileFailure> {
-        let borrowed: Vec<(CUdevice, BorrowedMemory<'_, Device>)> =
-            registry::all().map(|manager| (manager.gpu().ordinal(), manager.borrow_memory())).collect();
-        let is_there = |one: &&StoredMemory| {
-            borrowed.iter().any(|(device, memory)| *device == one.device && memory.has(one.address))
-        };
-        let chunks_of = |one: &StoredMemory| {
-            let device = one.device;
-            one.chunks.iter().map(move |chunk| (device, *chunk)).collect::<Vec<_>>()
-        };
-        let chunks: Vec<(CUdevice, FileChunk)> = memory.iter().filter(is_there).flat_map(chunks_of).collect();
-        progress.begin(chunks.iter().map(|(_, chunk)| chunk.bytes).sum());
-        let (next, failure, ends) = (AtomicUsize::new(0), Mutex::new(None), AtomicBool::new(false));
-        let work = || {
-            let goes_on = || how == Transferring::AtExit || !process::exiting();
-            let done = each(
-                &chunks,
-                &next,
-                || goes_on() && !ends.load(Relaxed),
-                |manager, buffer, chunk| {
-                    one(manager, buffer, chunk)?;
-                    progress.done.fetch_add(chunk.bytes, Relaxed);
-                    Ok(())
-                },
-            );
-            if let Err(why) = done {
-                ends.store(true, Relaxed);
-                lock(&failure).get_or_insert(why);
-            }
-        };
-        let threads = if how == Transferring::AtExit { 1 } else { THREADS.min(chunks.len()) };
-        let others = (1..threads).map(|_| &work);
-        thread::beside(c"wmshim-files", STACK, others, work);
-        let failure = *lock(&failure);
-        let ended = next.load(Relaxed) >= chunks.len();
-        failure.or((!ended).then_some(FileFailure::Exiting)).map_or(Ok(()), Err)
-    }
 }
 
-/// One thread's part.
-fn each(
-    chunks: &[(CUdevice, FileChunk)],
-    next: &AtomicUsize,
-    goes_on: impl Fn() -> bool,
-    one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure>,
-) -> Result<(), FileFailure> {
-    let mut buffer = None;
-    while goes_on() {
-        let Some((device, chunk)) = chunks.get(next.fetch_add(1, Relaxed)) else { return Ok(()) };
-        let manager = registry::existing(*device).ok_or(FileFailure::Exiting)?;
-        let buffer = match &mut buffer {
-            Some(buffer) => buffer,
-            none => none.insert(manager.gpu().staging_buffer(CHUNK as usize).map_err(FileFailure::Copy)?),
-        };
-        one(manager, buffer, chunk)?;
-    }
-    Ok(())
+/// Copies a chunk out of the device. The whole pages.
+pub(super) fn staged_out<'a>(
+    manager: &Manager<Device>,
+    buffer: &'a mut StagingBuffer,
+    chunk: &FileChunk,
+) -> Result<&'a [u8], FileFailure> {
+    let bytes = chunk.bytes as usize;
+    manager.gpu().stage_out(buffer, chunk.address, bytes).map_err(FileFailure::Copy)?;
+    let pages = buffer.bytes().get_mut(..chunk.pages()).ok_or(Errno::INVAL)?;
+    pages[bytes..].fill(0);
+    Ok(pages)
 }
 
 /// Places for the parts of memory, one file after another.

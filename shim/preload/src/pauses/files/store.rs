@@ -39,10 +39,11 @@ pub(super) struct FileStore {
 
 /// Where a chunk's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ChunkPlace {
-    pub(super) file: usize,
+pub(in crate::pauses) struct ChunkPlace {
+    /// The number of the file, or of the segment.
+    pub(in crate::pauses) file: usize,
     /// In bytes from its beginning, a multiple of a page.
-    pub(super) offset: u64,
+    pub(in crate::pauses) offset: u64,
 }
 
 impl Drop for FileStore {

@@ -1,0 +1,36 @@
+//! Memory that other processes may have, too: a pause asks for it.
+
+use wm_dedup::chunk::{CHUNK_BYTES, CopyName, SharableMemory};
+use wm_dedup::client::CopyClient;
+
+use super::broker_start;
+use super::sharing::Sharing;
+
+impl Sharing {
+    /// All memory of which the bytes have a name. To be called behind the closed gate.
+    pub(crate) fn named_memory(&self) -> Vec<SharableMemory> {
+        let mut named = Vec::new();
+        if !self.is_on() {
+            return named;
+        }
+        for block in self.blocks.all() {
+            let facts = block.facts();
+            let bytes = block.unit * CHUNK_BYTES;
+            for (index, fingerprint) in facts.names() {
+                let start = block.chunk_address(index);
+                named.push(SharableMemory {
+                    range: start..start + bytes,
+                    name: CopyName { fingerprint, bytes },
+                    is_shared: facts.handle(index).is_some(),
+                });
+            }
+        }
+        named
+    }
+
+    /// The broker as the one of copies. `None`: this process has none.
+    pub(crate) fn copies(&self) -> Option<CopyClient> {
+        let home = broker_start::location().ok()?;
+        Some(CopyClient::new(home, broker_start::start))
+    }
+}

@@ -1,0 +1,111 @@
+//! The part of a pause in which memory leaves for copies that processes have in common.
+//!
+//! Behind the closed gate. Memory is given up once a copy is known to have its bytes; what has no
+//! copy here leaves as memory of the process's own does.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use wm_dedup::chunk::SharableMemory;
+use wm_driver::{Device, lock};
+use wm_memory::Manager;
+
+use super::groups::Candidate;
+use super::kept::{CopiedMemory, RememberedCopy};
+use super::{CommonBook, verified};
+use crate::moves::Migrations;
+use crate::pauses::PausedParts;
+use crate::pauses::files::{ChunkPlace, StoredMemory, StoredPause};
+use crate::pauses::outcome::Paused;
+use crate::registry;
+
+/// The ranges that are expected to leave so: no memory of the host is made for them.
+pub(in crate::pauses) fn ranges(parts: PausedParts) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = (parts.pauses.events().named_memory)()
+        .into_iter()
+        .filter_map(|memory| memory.is_shared.then_some(memory.range))
+        .collect();
+    if let Some(book) = lock(&parts.pauses.common.book).as_ref() {
+        ranges.extend(book.kept.all().map(|(address, copy)| address..address + copy.bytes));
+    }
+    ranges
+}
+
+/// What can leaves for copies. To be called once work has ended, before other memory leaves.
+pub(in crate::pauses) fn leave(parts: PausedParts, paused: &mut Paused) {
+    let PausedParts { pauses, moves } = parts;
+    let named = (pauses.events().named_memory)();
+    let client = || if named.is_empty() { None } else { (pauses.events().copies)() };
+    let Some(mut book) = pauses.common.take(client) else { return };
+    let mut copied = book.clean();
+    let known: HashSet<u64> = copied.iter().map(|one| one.range.start).collect();
+    let others = named.into_iter().filter(|one| !known.contains(&one.range.start));
+    let (mut more, written) = book.copy(&others.filter_map(candidate).collect::<Vec<_>>());
+    copied.append(&mut more);
+    let stored = stored(&book, moves, &copied);
+    // What stays, stays as memory of the process's own, and tells why then.
+    let bytes = stored.put_away(|_, _, _| ());
+    book.release_unused();
+    pauses.common.put_back(book);
+    (paused.out, paused.common) = (paused.out + bytes, bytes);
+    paused.clean += bytes.saturating_sub(written);
+    if bytes > 0 {
+        paused.stored = Some(Arc::new(stored));
+    }
+}
+
+/// The pause that finds its bytes in segments.
+fn stored(book: &CommonBook, moves: &Migrations, copied: &[CopiedMemory]) -> StoredPause {
+    let keys: Vec<_> =
+        copied.iter().map(|one| one.place.segment).collect::<HashSet<_>>().into_iter().collect();
+    let segments = keys.iter().filter_map(|key| Some(Arc::clone(&book.segments.get(key)?.memory)));
+    let memory = copied.iter().filter_map(|one| {
+        let file = keys.iter().position(|key| *key == one.place.segment)?;
+        let block = registry::existing(one.device)?.block(one.range.start)?;
+        let place = ChunkPlace { file, offset: one.place.offset };
+        Some(StoredMemory::in_segment((one.device, &one.range), moves.last_use_of(&block), place))
+    });
+    StoredPause::of_segments(segments.collect(), memory.collect())
+}
+
+impl CommonBook {
+    /// Memory of which a copy is remembered, and that was not written since.
+    fn clean(&mut self) -> Vec<CopiedMemory> {
+        let mut kept: Vec<(u64, RememberedCopy)> =
+            self.kept.all().map(|(address, copy)| (address, copy.clone())).collect();
+        kept.retain(|(address, copy)| {
+            let range = *address..*address + copy.bytes;
+            copy.lives(*address)
+                && registry::existing(copy.device).is_some_and(|manager| is_whole(manager, &range))
+        });
+        let is_clean = verified::are_clean(self, &kept);
+        let clean: HashSet<u64> =
+            kept.iter().zip(is_clean).filter_map(|((address, _), is)| is.then_some(*address)).collect();
+        let useless: Vec<u64> =
+            self.kept.all().map(|(address, _)| address).filter(|at| !clean.contains(at)).collect();
+        useless.into_iter().for_each(|address| self.kept.forget(address));
+        let copied = |(address, copy): (u64, RememberedCopy)| CopiedMemory {
+            device: copy.device,
+            range: address..address + copy.bytes,
+            block: copy.block,
+            place: copy.place,
+        };
+        kept.into_iter().filter(|(address, _)| clean.contains(address)).map(copied).collect()
+    }
+}
+
+/// Memory that may have a copy. `None`: it is not one handle's worth of a block, in use from end to
+/// end.
+fn candidate(memory: SharableMemory) -> Option<Candidate> {
+    let found = registry::all().find_map(|manager| Some((manager, manager.block(memory.range.start)?)));
+    let (manager, block) = found?;
+    let device = manager.gpu().ordinal();
+    is_whole(manager, &memory.range).then_some(Candidate { device, block: block.id, memory })
+}
+
+/// Is a range one handle's worth of memory, and in use from end to end?
+fn is_whole(manager: &Manager<Device>, range: &Range<u64>) -> bool {
+    let used = manager.used_memory(&(range.start..range.start + 1));
+    used.first().is_some_and(|used| used.range == *range && used.parts == std::slice::from_ref(range))
+}

@@ -1,0 +1,95 @@
+//! Which memory has the bytes of a copy still: by the keyed fingerprints that were taken when it
+//! was seen to be equal, or byte by byte where there are none.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use wm_abi::CUdevice;
+use wm_driver::gpu::FINGERPRINTED_BYTES;
+use wm_driver::{Gpu, KeyedFingerprint, lock};
+
+use super::CommonBook;
+use super::kept::{CopiedMemory, RememberedCopy};
+use crate::pauses::files::{ChunkPlace, FileProgress, StoredMemory, Transferring, staged_out, transfer};
+use crate::registry;
+
+/// Has each of these memories the bytes of its copy?
+pub(super) fn are_clean(book: &CommonBook, kept: &[(u64, RememberedCopy)]) -> Vec<bool> {
+    let of_copy = |(address, copy): &(u64, RememberedCopy)| (copy.device, *address..*address + copy.bytes);
+    let now = prints_of(&kept.iter().map(of_copy).collect::<Vec<_>>());
+    let by_prints: Vec<bool> =
+        kept.iter().zip(&now).map(|((_, copy), now)| !now.is_empty() && *now == copy.prints).collect();
+    // Others may be equal, and have no fingerprints.
+    let open: Vec<&(u64, RememberedCopy)> = kept
+        .iter()
+        .zip(&now)
+        .filter_map(|(one, now)| (now.is_empty() || one.1.prints.is_empty()).then_some(one))
+        .collect();
+    let equal = equal_bytes(book, &open);
+    kept.iter().zip(by_prints).map(|((address, _), is)| is || equal.contains(address)).collect()
+}
+
+/// The fingerprints of each memory; none where they cannot be taken.
+pub(super) fn prints(copied: &[CopiedMemory]) -> Vec<Vec<KeyedFingerprint>> {
+    prints_of(&copied.iter().map(|one| (one.device, one.range.clone())).collect::<Vec<_>>())
+}
+
+fn prints_of(memory: &[(CUdevice, Range<u64>)]) -> Vec<Vec<KeyedFingerprint>> {
+    let mut prints = vec![Vec::new(); memory.len()];
+    for manager in registry::all() {
+        let device = manager.gpu().ordinal();
+        let borrowed = manager.borrow_memory();
+        let has = |range: &Range<u64>| {
+            (range.end - range.start).is_multiple_of(FINGERPRINTED_BYTES) && borrowed.has(range.start)
+        };
+        let own: Vec<usize> =
+            (0..memory.len()).filter(|at| memory[*at].0 == device && has(&memory[*at].1)).collect();
+        let chunks_of = |at: &usize| memory[*at].1.clone().step_by(FINGERPRINTED_BYTES as usize);
+        let chunks: Vec<u64> = own.iter().flat_map(chunks_of).collect();
+        if chunks.is_empty() {
+            continue;
+        }
+        let Ok(taken) = manager.gpu().fingerprints(&chunks) else { continue };
+        if taken.len() != chunks.len() {
+            continue;
+        }
+        let mut taken = taken.into_iter();
+        for at in own {
+            let count = chunks_of(&at).count();
+            prints[at] = taken.by_ref().take(count).collect();
+        }
+    }
+    prints
+}
+
+/// The first addresses of memories that are equal to their copies.
+fn equal_bytes(book: &CommonBook, open: &[&(u64, RememberedCopy)]) -> HashSet<u64> {
+    let unequal = Mutex::new(HashSet::new());
+    let mut segments = Vec::new();
+    let memory: Vec<StoredMemory> = open
+        .iter()
+        .filter_map(|(address, copy)| {
+            segments.push(&book.segments.get(&copy.place.segment)?.memory);
+            let place = ChunkPlace { file: segments.len() - 1, offset: copy.place.offset };
+            Some(StoredMemory::in_segment((copy.device, &(*address..*address + copy.bytes)), None, place))
+        })
+        .collect();
+    let all = transfer(&memory, &FileProgress::new(), Transferring::Usual, |manager, buffer, chunk| {
+        let bytes = &staged_out(manager, buffer, chunk)?[..chunk.bytes as usize];
+        let copy = segments.get(chunk.place.file).and_then(|one| one.chunk(chunk.place.offset, chunk.bytes));
+        if copy != Some(bytes) {
+            lock(&unequal).insert(chunk.address);
+        }
+        Ok(())
+    });
+    if all.is_err() {
+        return HashSet::new();
+    }
+    let unequal = lock(&unequal);
+    let is_equal = |one: &&StoredMemory| {
+        let range = one.address..one.address + one.bytes;
+        !unequal.iter().any(|address| range.contains(address))
+    };
+    memory.iter().filter(is_equal).map(|one| one.address).collect()
+}
