@@ -60,6 +60,7 @@ def settled(series, least, rest=5.0):
 
 def row(part, what, value, wanted="", good=None):
     ROWS.append({"part": part, "what": what, "value": value, "wanted": wanted, "good": good})
+    print(f"{time.monotonic() - BEGIN:5.0f} s  {part}: {what}: {value}", file=sys.stderr, flush=True)
 
 
 def table(rows):
@@ -416,6 +417,23 @@ def timed(options, stats, command, process, *words):
     return time.monotonic() - begin
 
 
+def answered(options, stats, *words):
+    """The answer of `wmctl WORDS --json`."""
+    run = subprocess.run([options.wmctl, *words, "--json"], env=dict(os.environ, WMSHIM_STATS_DIR=stats), capture_output=True, text=True, check=True)
+    return json.loads(run.stdout)
+
+
+def host_memory(options, stats, processes):
+    """Bytes of the copies that all have in common, and of each process the bytes that left for these and its pinned memory."""
+    brokers = answered(options, stats, "dedup")["brokers"]
+    common, pinned = [], []
+    for process in processes:
+        told = answered(options, stats, "stats", str(process.process.pid))["processes"][0]["answer"]
+        common.append(told["pause"]["common_bytes"])
+        pinned.append(sum(device["memory"]["host"]["reserved_bytes"] for device in told["devices"]))
+    return sum(broker["copy_bytes"] for broker in brokers), common, pinned
+
+
 def pause(options, stats):
     """Servers that share are paused one after the other and resumed, twice, and at last one of them with `--deep`."""
     part, base, count = "pause", used(), options.processes
@@ -448,6 +466,8 @@ def pause(options, stats):
         settle(base, 1.0)
         left = used() - base
         row(part, f"{name}: GPU memory, all are paused", gib(left), "contexts", left < made["bytes"] / 2)
+        copies, common, pinned = host_memory(options, stats, processes)
+        row(part, f"{name}: copies in common; left for these, each; pinned, each", f"{gib(copies)}; {' '.join(map(gib, common))}; {' '.join(map(gib, pinned))}", "copies of one model", made["bytes"] * 0.9 < copies < made["bytes"] * 1.2)
         each("resume", f"{name} resumes")
         wait_until_shared(f"{name} time again")
     if options.deep:

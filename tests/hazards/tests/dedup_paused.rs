@@ -113,7 +113,19 @@ fn paused_programs_have_what_they_shared_on_the_host_once() {
     let stage = Stage::new();
     let mut sharers = pair(&stage);
     for round in 0..3 {
+        let copies = |sharer: &mut Sharer| sharer.driver_calls("cuMemcpyDtoHAsync_v2");
+        let before = sharers.each_mut().map(copies);
         let answers = sharers.each_mut().map(|sharer| stage.pause(sharer, None));
+        // Of each chunk one, to write or to compare it. Later what was not written is known to be
+        // equal.
+        let made = sharers
+            .each_mut()
+            .map(copies)
+            .iter()
+            .zip(before)
+            .map(|(now, before)| now - before)
+            .collect::<Vec<_>>();
+        assert!(made.iter().all(|made| (*made == 0) == (round > 0)), "round {round}: {made:?} copies");
         assert_eq!(answers.each_ref().map(common_mib), [ALL, ALL], "round {round}: {answers:#?}");
         let [one, other] = sharers.each_ref().map(segments);
         assert_eq!(one, other, "round {round}: they map the same memory");
@@ -122,7 +134,7 @@ fn paused_programs_have_what_they_shared_on_the_host_once() {
             stage.resume(sharer);
             sharer.expect_right("it came back");
         }
-        // In the second round nothing is shared: what is clean is known.
+        // In the second round nothing is shared on the device.
         if round == 1 {
             share(&mut sharers, ALL);
         }

@@ -116,7 +116,7 @@ impl Migrations {
     }
 
     /// The driver may wait for kernels while it loads code: now there are none.
-    fn load_code_now(&self, manager: &Manager<Device>) {
+    pub(crate) fn load_code_now(&self, manager: &Manager<Device>) {
         let is_wanted = settings::load().kept_copies != KeepCopies::Off;
         if is_wanted && !self.fingerprints.is_prepared(manager.gpu().context()) {
             manager.gpu().prepare_fingerprints();

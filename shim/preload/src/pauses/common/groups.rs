@@ -1,5 +1,5 @@
-//! Copies of memory in groups, one segment each: what other processes have copied is compared, and
-//! the rest is written.
+//! Copies of memory in groups, some segments each: what other processes have copied is compared,
+//! and the rest is written.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,15 +16,12 @@ use super::kept::{CommonPlace, CopiedMemory, RememberedCopy};
 use super::segment::{MappedSegment, OpenSegment};
 use super::verified;
 use crate::pauses::files::{
-    ChunkPlace, FileFailure, FileProgress, StoredMemory, Transferring, staged_out, transfer,
+    ChunkPlace, FileFailure, FileProgress, StoredMemory, Transferring, staged_out, transfer, transfer_threads,
 };
 use crate::registry;
 
-/// Bytes of a segment, unless a single memory has more.
-const SEGMENT: u64 = 256 << 20;
-
-/// The number, in a transfer, of the segment that is being written.
-const NEW: usize = 0;
+/// Bytes of a group, unless a single memory has more.
+const GROUP: u64 = 512 << 20;
 
 /// Memory that may have a copy, of a block.
 pub(super) struct Candidate {
@@ -50,16 +47,41 @@ impl GroupEntry<'_> {
 enum EntryPlace {
     /// Another process has written it.
     Found(CommonPlace),
-    /// At an offset in the segment that is being written.
-    New(u64),
+    /// At an offset in one of the segments that are being written.
+    New { segment: usize, offset: u64 },
 }
 
-/// How many of the first memories fill a segment.
+/// The segments of a group that are being written, each with its bytes. Writes into one wait for
+/// each other, so there is one for each thread.
+struct NewSegments(Vec<(OpenSegment, u64)>);
+
+impl NewSegments {
+    fn create() -> Result<Self, Errno> {
+        (0..transfer_threads()).map(|_| Ok((OpenSegment::create()?, 0))).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// A place for so many bytes.
+    fn place(&mut self, bytes: u64) -> EntryPlace {
+        let place = self.0.iter_mut().enumerate().min_by_key(|(_, (_, length))| *length);
+        place.map_or(EntryPlace::New { segment: 0, offset: 0 }, |(segment, (_, length))| {
+            let offset = *length;
+            *length += bytes;
+            EntryPlace::New { segment, offset }
+        })
+    }
+
+    /// Bytes of all of them.
+    fn bytes(&self) -> u64 {
+        self.0.iter().map(|(_, length)| length).sum()
+    }
+}
+
+/// How many of the first memories are a group.
 fn first_group(named: &[Candidate]) -> usize {
     let mut bytes = 0_u64;
     let fits = |one: &&Candidate| {
         bytes += one.memory.name.bytes;
-        bytes <= SEGMENT
+        bytes <= GROUP
     };
     named.iter().take(CopyClient::BATCH).take_while(fits).count().max(1)
 }
@@ -104,7 +126,7 @@ impl CommonBook {
     /// where other processes use it, too.
     fn copy_group(&mut self, group: &[Candidate]) -> Result<(Vec<CopiedMemory>, u64), FileFailure> {
         let places = self.find(&group.iter().collect::<Vec<_>>())?;
-        let mut offset = 0;
+        let mut new = NewSegments::create()?;
         let room = registry::all().map(|manager| manager.gpu().host_available()).min().unwrap_or(0);
         let mut entries: Vec<GroupEntry> = Vec::new();
         for (candidate, place) in group.iter().zip(places) {
@@ -112,25 +134,23 @@ impl CommonBook {
             let bytes = memory.name.bytes;
             match place {
                 Some(place) => entries.push(GroupEntry { candidate, place: EntryPlace::Found(place) }),
-                None if memory.is_shared && offset + bytes <= room => {
-                    entries.push(GroupEntry { candidate, place: EntryPlace::New(offset) });
-                    offset += bytes;
+                None if memory.is_shared && new.bytes() + bytes <= room => {
+                    entries.push(GroupEntry { candidate, place: new.place(bytes) });
                 }
                 None => {}
             }
         }
-        let open = OpenSegment::create()?;
-        let unequal = self.transfer(&entries, &open)?;
+        let unequal = self.transfer(&entries, &new)?;
         entries.retain(|entry| !unequal.contains(&entry.range().start));
-        if offset > 0 {
-            self.offer(&open, &mut entries)?;
+        for (number, (open, _)) in new.0.iter().enumerate() {
+            self.offer(open, number, &mut entries)?;
         }
         let copied = entries.iter().filter_map(|entry| {
             let EntryPlace::Found(place) = entry.place else { return None };
             let Candidate { device, block, memory } = entry.candidate;
             Some(CopiedMemory { device: *device, range: memory.range.clone(), block: *block, place })
         });
-        Ok((copied.collect(), offset))
+        Ok((copied.collect(), new.bytes()))
     }
 
     /// Where other processes have put copies; their segments are mapped.
@@ -152,17 +172,17 @@ impl CommonBook {
     }
 
     /// Writes what is new, and compares the rest. The first addresses of what is not equal.
-    fn transfer(&self, entries: &[GroupEntry<'_>], open: &OpenSegment) -> Result<HashSet<u64>, FileFailure> {
+    fn transfer(&self, entries: &[GroupEntry<'_>], new: &NewSegments) -> Result<HashSet<u64>, FileFailure> {
         let unequal = Mutex::new(HashSet::new());
         let mut segments: Vec<&MappedSegment> = Vec::new();
         let memory: Vec<StoredMemory> = entries
             .iter()
             .filter_map(|entry| {
                 let (file, offset) = match entry.place {
-                    EntryPlace::New(offset) => (NEW, offset),
+                    EntryPlace::New { segment, offset } => (segment, offset),
                     EntryPlace::Found(place) => {
                         segments.push(&self.segments.get(&place.segment)?.memory);
-                        (segments.len(), place.offset)
+                        (new.0.len() + segments.len() - 1, place.offset)
                     }
                 };
                 let place = ChunkPlace { file, offset };
@@ -176,10 +196,12 @@ impl CommonBook {
         transfer(&memory, &FileProgress::new(), Transferring::Usual, |manager, buffer, chunk| {
             let bytes = &staged_out(manager, buffer, chunk)?[..chunk.bytes as usize];
             let place = chunk.place;
-            match place.file.checked_sub(1).and_then(|found| segments.get(found)) {
-                None => open.write(place.offset, bytes)?,
-                Some(segment) if segment.chunk(place.offset, chunk.bytes) == Some(bytes) => {}
-                Some(_) => lock(&unequal).extend(first(chunk.address)),
+            if let Some((open, _)) = new.0.get(place.file) {
+                return Ok(open.write(place.offset, bytes)?);
+            }
+            let copy = segments.get(place.file - new.0.len());
+            if copy.and_then(|copy| copy.chunk(place.offset, chunk.bytes)) != Some(bytes) {
+                lock(&unequal).extend(first(chunk.address));
             }
             Ok(())
         })?;
@@ -188,15 +210,26 @@ impl CommonBook {
 
     /// A segment is whole: it is mapped, and the broker is told. What another process has offered
     /// meanwhile is used instead.
-    fn offer(&mut self, open: &OpenSegment, entries: &mut [GroupEntry<'_>]) -> Result<(), FileFailure> {
-        let memory = open.seal()?;
+    fn offer(
+        &mut self,
+        open: &OpenSegment,
+        number: usize,
+        entries: &mut [GroupEntry<'_>],
+    ) -> Result<(), FileFailure> {
         let (mut names, mut new) = (Vec::new(), Vec::new());
         for entry in entries {
-            if let EntryPlace::New(offset) = entry.place {
-                names.push((entry.candidate.memory.name, offset));
-                new.push(entry);
+            match entry.place {
+                EntryPlace::New { segment, offset } if segment == number => {
+                    names.push((entry.candidate.memory.name, offset));
+                    new.push(entry);
+                }
+                _ => {}
             }
         }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let memory = open.seal()?;
         // Without an answer it is this process's alone.
         let offered = self.client.offer(open.descriptor(), &names).ok();
         let segment = self.add(memory, offered.as_ref().and_then(|offered| offered.segment));

@@ -60,10 +60,6 @@ impl RememberedCopies {
         self.0.insert(address, copy);
     }
 
-    pub(super) fn forget(&mut self, address: u64) {
-        self.0.remove(&address);
-    }
-
     /// The program has freed some of the blocks.
     pub(super) fn forget_freed(&mut self) {
         self.0.retain(|address, copy| copy.lives(*address));

@@ -12,7 +12,7 @@ use wm_driver::{Device, lock};
 use wm_memory::Manager;
 
 use super::groups::Candidate;
-use super::kept::{CopiedMemory, RememberedCopy};
+use super::kept::{CopiedMemory, RememberedCopies, RememberedCopy};
 use super::{CommonBook, verified};
 use crate::moves::Migrations;
 use crate::pauses::PausedParts;
@@ -38,6 +38,8 @@ pub(in crate::pauses) fn leave(parts: PausedParts, paused: &mut Paused) {
     let named = (pauses.events().named_memory)();
     let client = || if named.is_empty() { None } else { (pauses.events().copies)() };
     let Some(mut book) = pauses.common.take(client) else { return };
+    // For the fingerprints of what has a copy.
+    registry::all().for_each(|manager| moves.load_code_now(manager));
     let mut copied = book.clean();
     let known: HashSet<u64> = copied.iter().map(|one| one.range.start).collect();
     let others = named.into_iter().filter(|one| !known.contains(&one.range.start));
@@ -79,19 +81,16 @@ impl CommonBook {
             copy.lives(*address)
                 && registry::existing(copy.device).is_some_and(|manager| is_whole(manager, &range))
         });
-        let is_clean = verified::are_clean(self, &kept);
-        let clean: HashSet<u64> =
-            kept.iter().zip(is_clean).filter_map(|((address, _), is)| is.then_some(*address)).collect();
-        let useless: Vec<u64> =
-            self.kept.all().map(|(address, _)| address).filter(|at| !clean.contains(at)).collect();
-        useless.into_iter().for_each(|address| self.kept.forget(address));
-        let copied = |(address, copy): (u64, RememberedCopy)| CopiedMemory {
-            device: copy.device,
-            range: address..address + copy.bytes,
-            block: copy.block,
-            place: copy.place,
-        };
-        kept.into_iter().filter(|(address, _)| clean.contains(address)).map(copied).collect()
+        let clean = verified::clean(self, &kept);
+        let mut copied = Vec::new();
+        self.kept = RememberedCopies::default();
+        for ((address, copy), prints) in kept.into_iter().zip(clean) {
+            let Some(prints) = prints else { continue };
+            let range = address..address + copy.bytes;
+            copied.push(CopiedMemory { device: copy.device, range, block: copy.block, place: copy.place });
+            self.kept.keep(address, RememberedCopy { prints, ..copy });
+        }
+        copied
     }
 }
 

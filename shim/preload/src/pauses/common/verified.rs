@@ -14,20 +14,19 @@ use super::kept::{CopiedMemory, RememberedCopy};
 use crate::pauses::files::{ChunkPlace, FileProgress, StoredMemory, Transferring, staged_out, transfer};
 use crate::registry;
 
-/// Has each of these memories the bytes of its copy?
-pub(super) fn are_clean(book: &CommonBook, kept: &[(u64, RememberedCopy)]) -> Vec<bool> {
+/// The fingerprints of each of these memories that has the bytes of its copy: none of it where they
+/// cannot be taken. `None`: it was written since, or that is not known.
+pub(super) fn clean(book: &CommonBook, kept: &[(u64, RememberedCopy)]) -> Vec<Option<Vec<KeyedFingerprint>>> {
     let of_copy = |(address, copy): &(u64, RememberedCopy)| (copy.device, *address..*address + copy.bytes);
     let now = prints_of(&kept.iter().map(of_copy).collect::<Vec<_>>());
-    let by_prints: Vec<bool> =
-        kept.iter().zip(&now).map(|((_, copy), now)| !now.is_empty() && *now == copy.prints).collect();
-    // Others may be equal, and have no fingerprints.
-    let open: Vec<&(u64, RememberedCopy)> = kept
-        .iter()
-        .zip(&now)
-        .filter_map(|(one, now)| (now.is_empty() || one.1.prints.is_empty()).then_some(one))
-        .collect();
-    let equal = equal_bytes(book, &open);
-    kept.iter().zip(by_prints).map(|((address, _), is)| is || equal.contains(address)).collect()
+    let has_none = |one: &RememberedCopy, now: &[KeyedFingerprint]| now.is_empty() || one.prints.is_empty();
+    let open = kept.iter().zip(&now).filter(|((_, copy), now)| has_none(copy, now));
+    let equal = equal_bytes(book, &open.map(|(one, _)| one).collect::<Vec<_>>());
+    let of_each = kept.iter().zip(now).map(|((address, copy), now)| {
+        let is_clean = if has_none(copy, &now) { equal.contains(address) } else { now == copy.prints };
+        is_clean.then_some(now)
+    });
+    of_each.collect()
 }
 
 /// The fingerprints of each memory; none where they cannot be taken.

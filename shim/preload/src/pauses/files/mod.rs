@@ -22,15 +22,14 @@ use super::common::segment::MappedSegment;
 use super::unmapped::AwayPlace;
 use crate::{physical, registry};
 use store::FileStore;
-use transfer::THREADS;
 
 use chunks::CHUNK;
 pub(super) use chunks::{FileChunk, StoredMemory};
 pub(crate) use chunks::{FileFailure, FileProgress};
 pub(super) use store::ChunkPlace;
 pub(crate) use store::StorePlace;
-use transfer::{ChunkFeed, transfer_fed};
-pub(super) use transfer::{Transferring, transfer};
+use transfer::{ChunkFeed, THREADS, transfer_fed};
+pub(super) use transfer::{Transferring, transfer, transfer_threads};
 
 /// Where the bytes of a pause lie.
 #[derive(Debug)]
