@@ -111,10 +111,25 @@ impl Stage {
         self.wmctl("resume", sharer, &[]);
     }
 
+    /// Sends a program a command of `wmctl`. Returns whether it was carried out.
+    pub fn carries_out(&self, command: &str, sharer: &Sharer, more: &[&str]) -> bool {
+        self.command(command, sharer, more).run().status.success()
+    }
+
+    /// Pauses all programs at the same time.
+    pub fn pause_all(&self) {
+        let host = Host::bare(places::wmctl()).args(["pause", "shared"]);
+        host.env("WMSHIM_STATS_DIR", self.scratch.path().join("stats")).run().expect_success();
+    }
+
     fn wmctl(&self, command: &str, sharer: &Sharer, more: &[&str]) -> Value {
-        let host = Host::bare(places::wmctl()).args([command, &sharer.id().to_string(), "--json"]).args(more);
-        let host = host.env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"));
-        serde_json::from_str(host.run().expect_success()).expect("JSON")
+        let outcome = self.command(command, sharer, more).run();
+        serde_json::from_str(outcome.expect_success()).expect("JSON")
+    }
+
+    fn command(&self, command: &str, sharer: &Sharer, more: &[&str]) -> Host {
+        let host = Host::bare(places::wmctl()).args([command, &sharer.id().to_string()]);
+        host.args(more).args(["--json"]).env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"))
     }
 
     /// Chunks that the broker holds, uses of them, and programs.

@@ -16,7 +16,15 @@ const PIECES: [(usize, u64, u64); 2] = [(2, 9, 6), (3, 10, 4)];
 const ALL: u64 = 20;
 
 fn pair(stage: &Stage) -> [Sharer; 2] {
-    let mut sharers = stage.loaded::<2>(&BLOCKS);
+    pair_with(stage, &[])
+}
+
+/// The first one has more variables.
+fn pair_with(stage: &Stage, variables: &[(&str, &str)]) -> [Sharer; 2] {
+    let mut sharers = [stage.start_with(variables), stage.start()];
+    for sharer in &mut sharers {
+        sharer.load(&BLOCKS);
+    }
     for sharer in &mut sharers {
         for (number, seed, mib) in PIECES {
             sharer.obey(&format!("piece {number} {seed} {mib}"));
@@ -142,6 +150,24 @@ fn paused_programs_have_what_they_shared_on_the_host_once() {
     stage.end(sharers);
 }
 
+/// Hazard (out of memory): programs that are paused at one moment find no copy of each other, and
+/// each keeps its own.
+#[test]
+fn programs_that_are_paused_at_the_same_time_end_with_one_copy() {
+    for _ in 0..4 {
+        let stage = Stage::new();
+        let mut sharers = pair(&stage);
+        stage.pause_all();
+        stage.expect_copies(ALL);
+        assert_eq!(segments(&sharers[0]), segments(&sharers[1]));
+        for sharer in &mut sharers {
+            stage.resume(sharer);
+            sharer.expect_right("it came back");
+        }
+        stage.end(sharers);
+    }
+}
+
 /// Hazard (wrong result): a program comes back to bytes that it has written over, or writes over
 /// those of another program.
 #[test]
@@ -216,4 +242,89 @@ fn an_exit_brings_back_what_an_exit_handler_needs() {
         while how == "beside" && stage.stats(&one)["pause"]["is_awaited"] != true {}
         stage.end([one, other]);
     }
+}
+
+/// Hazard: the host has no room for the rest, and what has a copy is lost or stays away.
+#[test]
+fn without_room_for_the_rest_all_comes_back() {
+    let stage = Stage::new();
+    let [mut one, other] = pair_with(&stage, &[("WMSHIM_HOST_LIMIT", "2MiB")]);
+    for _ in 0..2 {
+        assert!(!stage.carries_out("pause", &one, &[]), "there is memory that no other program has");
+        let pause = stage.stats(&one)["pause"].take();
+        assert!(pause["problem"].as_str().is_some_and(|why| why.contains("WMSHIM_HOST_LIMIT")), "{pause}");
+        one.expect_right("it runs on");
+    }
+    stage.end([one, other]);
+}
+
+/// Hazard (out of memory): a program does not come back, since the device has no room any more.
+/// Hazard (wrong result): it writes over the copy of another one.
+#[test]
+fn what_finds_no_room_on_the_device_comes_back_to_the_host() {
+    let stage = Stage::new();
+    let [mut one, mut other] = pair(&stage);
+    for sharer in [&one, &other] {
+        stage.pause(sharer, None);
+    }
+    assert!(stage.carries_out("limit", &one, &["12MiB"]));
+    stage.resume(&one);
+    one.expect_right("some of it lies on the host");
+    let answer = stage.stats(&one);
+    assert!(answer["pause"]["left_bytes"].as_u64() >= Some(8 << 20), "{answer:#}");
+    (0..4).for_each(|block| one.obey(&format!("write memset {block} 3")));
+    one.expect_right("written there");
+    stage.resume(&other);
+    other.expect_right("its bytes are its own");
+    assert!(stage.carries_out("limit", &one, &["none"]));
+    for sharer in [&one, &other] {
+        stage.pause(sharer, None);
+        stage.resume(sharer);
+    }
+    one.expect_right("back");
+    stage.end([one, other]);
+}
+
+/// Hazard (error handling): a copy fails in the middle of a pause, and bytes are lost, or the
+/// program hangs.
+#[test]
+fn a_copy_out_that_fails_costs_no_byte() {
+    for number in [1, 4, 6] {
+        let stage = Stage::new();
+        let failing = format!("cuMemcpyDtoHAsync:{number}");
+        let mut sharers = pair_with(&stage, &[("SIMCUDA_FAIL", &failing)]);
+        // All is one group: memory that could not be compared or written has a copy of its own.
+        for first in [0, ALL] {
+            let pauses = sharers.each_ref().map(|sharer| stage.pause(sharer, None));
+            assert_eq!(pauses.each_ref().map(common_mib), [first, ALL], "{failing}");
+            for sharer in &mut sharers {
+                stage.resume(sharer);
+                sharer.expect_right(&failing);
+            }
+        }
+        stage.end(sharers);
+    }
+}
+
+/// The same for a resume, which is asked for again. Copies of before it differ in number.
+#[test]
+fn a_copy_back_that_fails_costs_no_byte() {
+    let mut failures = 0;
+    for number in 1..9 {
+        let stage = Stage::new();
+        let failing = format!("cuMemcpyHtoDAsync:{number}");
+        let [mut one, mut other] = pair_with(&stage, &[("SIMCUDA_FAIL", &failing)]);
+        stage.pause(&one, None);
+        stage.pause(&other, None);
+        if !stage.carries_out("resume", &one, &[]) {
+            failures += 1;
+            stage.resume(&one);
+        }
+        stage.resume(&other);
+        for sharer in [&mut one, &mut other] {
+            sharer.expect_right(&failing);
+        }
+        stage.end([one, other]);
+    }
+    assert!(failures > 0, "no copy back has failed");
 }
