@@ -150,6 +150,25 @@ fn paused_programs_have_what_they_shared_on_the_host_once() {
     stage.end(sharers);
 }
 
+/// The rest goes to memory that is not pinned, as for the driver's checkpoint.
+#[test]
+fn they_have_it_once_if_the_rest_is_not_pinned_either() {
+    let stage = Stage::new();
+    let mut sharers = pair(&stage);
+    for to in [Some(Path::new("memory")), None, Some(Path::new("memory"))] {
+        let answers = sharers.each_ref().map(|sharer| stage.pause(sharer, to));
+        assert_eq!(answers.each_ref().map(common_mib), [ALL, ALL], "{to:?}");
+        let in_memory = answers.each_ref().map(|answer| answer["pause"]["file_bytes"].as_u64() > Some(0));
+        assert_eq!(in_memory, [to.is_some(); 2], "{answers:#?}");
+        stage.expect_copies(ALL);
+        for sharer in &mut sharers {
+            stage.resume(sharer);
+            sharer.expect_right("it came back");
+        }
+    }
+    stage.end(sharers);
+}
+
 /// Hazard (out of memory): programs that are paused at one moment find no copy of each other, and
 /// each keeps its own.
 #[test]

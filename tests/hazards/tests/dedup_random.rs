@@ -138,8 +138,8 @@ impl Play {
         if self.known[number].is_paused {
             self.stage.resume(sharer);
         } else {
-            let folder = self.rng.bool().then(|| self.stage.cache());
-            self.stage.pause(sharer, folder.as_deref());
+            let places = [None, Some("memory".into()), Some(self.stage.cache())];
+            self.stage.pause(sharer, places[self.rng.usize(..places.len())].as_deref());
         }
         self.known[number].is_paused ^= true;
     }

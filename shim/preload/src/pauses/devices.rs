@@ -1,5 +1,7 @@
 //! What steps of all kinds do with all devices.
 
+use std::time::{Duration, Instant};
+
 use wm_driver::Tier;
 use wm_memory::{Manager, MoveRefusal};
 
@@ -20,6 +22,14 @@ fn undrained(why: Undrained) -> PauseError {
         Undrained::Exiting => PauseError::Exiting,
         Undrained::Unknown(code) => PauseError::Unknown(code),
     }
+}
+
+/// How long the library's own copies may take to be seen done.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// Copies were waited for by other threads, and one of them may have failed on the way.
+pub(super) fn see_copies_end(moves: &Migrations) -> Result<(), PauseError> {
+    drain(moves, (Instant::now() + SETTLED).into())
 }
 
 /// What was left behind goes to the driver, and idle memory of the device.

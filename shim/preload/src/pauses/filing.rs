@@ -1,13 +1,13 @@
 //! The work of a pause to files, and of a resume from them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, MoveRefusal};
 
-use super::devices::{drain, give_back, rest_of};
-use super::files::{CameBack, FileProgress, StorePlace, StoredPause, Transferring, WantedMemory};
+use super::common::leaving;
+use super::devices::{give_back, rest_of, see_copies_end};
+use super::files::{CameBack, StorePlace, StoredPause, Transferring, WantedMemory};
 use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
 use super::unmapped::AwayPlace;
 use super::{PausedParts, coming_back};
@@ -15,44 +15,62 @@ use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::{physical, registry};
 
-/// How long the library's own copies may take to be seen done.
-const SETTLED: Duration = Duration::from_secs(1);
-
 /// All that can leaves for files, from the device and from the host. To be called behind the
 /// closed gate, once work has ended.
-pub(super) fn leave(
-    PausedParts { pauses, moves }: PausedParts,
-    place: &StorePlace,
-) -> Result<Paused, PauseError> {
-    let _moving = pauses.unmapped.begin(AwayPlace::Files);
-    let paused = leave_for(moves, place, &pauses.progress);
+pub(super) fn leave(parts: PausedParts, place: &StorePlace) -> Result<Paused, PauseError> {
+    let unmapped = &parts.pauses.unmapped;
+    let _moving = unmapped.begin(AwayPlace::Files);
+    let paused = leave_for(parts, place);
     if paused.is_err() {
-        pauses.unmapped.has_ended();
+        unmapped.has_ended();
     }
     paused
 }
 
-fn leave_for(moves: &Migrations, place: &StorePlace, progress: &FileProgress) -> Result<Paused, PauseError> {
-    if *place == StorePlace::Memory {
-        // The host has that once, not twice.
-        registry::all().for_each(give_back_host);
-    }
-    let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
-    let stored = StoredPause::write(place, available(), &wanted, progress)?;
-    // The copies were waited for by other threads, and one of them may have failed on the way.
-    drain(moves, (Instant::now() + SETTLED).into())?;
+fn leave_for(parts: PausedParts, place: &StorePlace) -> Result<Paused, PauseError> {
     let mut paused = Paused::default();
+    if *place == StorePlace::Memory {
+        // The host has that once, not twice, and once for all processes.
+        registry::all().for_each(give_back_host);
+        leaving::leave(parts, &mut paused);
+    }
+    let copies = paused.stored.take();
+    let stored = match written(parts, place) {
+        Ok(stored) => stored,
+        Err(why) => match leaving::undo(parts, copies) {
+            Ok(()) => return Err(why),
+            Err(copies) => {
+                let unmapped = Some(MoveRefusal::Full);
+                return Ok(Paused { stored: Some(copies), unmapped, ..paused });
+            }
+        },
+    };
     paused.in_files = stored.put_away(|_, bytes, why| {
         // Blocks that are free already lie nowhere.
         if why != MoveRefusal::NoBlock {
             paused.stays(why.reason(), bytes);
         }
     });
-    paused.out = paused.in_files;
+    paused.out += paused.in_files;
+    let stored = match &copies {
+        Some(copies) => stored.with_copies(copies),
+        None => stored,
+    };
     paused.stored = Some(Arc::new(stored));
     give_back();
     registry::all().for_each(give_back_host);
     Ok(paused)
+}
+
+/// Writes all memory that is there. None of it has left.
+fn written(
+    PausedParts { pauses, moves }: PausedParts,
+    place: &StorePlace,
+) -> Result<StoredPause, PauseError> {
+    let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
+    let stored = StoredPause::write(place, available(), &wanted, &pauses.progress)?;
+    see_copies_end(moves)?;
+    Ok(stored)
 }
 
 /// Idle memory of the host goes back to the system.
@@ -66,12 +84,14 @@ fn available() -> u64 {
     registry::all().map(|manager| manager.gpu().host_available()).min().unwrap_or(0)
 }
 
-/// The memory of a device's blocks, each handle's once.
+/// The memory of a device's blocks that is there, each handle's once.
 fn wanted_of(moves: &Migrations, manager: &'static Manager<Device>) -> Vec<WantedMemory> {
     let device = manager.gpu().ordinal();
+    let borrowed = manager.borrow_memory();
     let mut wanted = Vec::new();
     for (_, block) in movable(moves, manager, |block| block.tiers.device + block.tiers.host > 0) {
-        let used = manager.used_memory(&block.range).into_iter();
+        let used =
+            manager.used_memory(&block.range).into_iter().filter(|used| borrowed.has(used.range.start));
         wanted.extend(used.map(|used| WantedMemory { device, used, last_use: block.last_use }));
     }
     // Of those that lie on one handle the last use counts.
@@ -92,10 +112,7 @@ pub(super) fn resume(
     let came = GATE.open_if(|| {
         let _moving = pauses.unmapped.begin(stored.place());
         let came = stored.come_back(&pauses.progress, how);
-        // As above: other threads have waited for the copies.
-        for manager in registry::all() {
-            let _seen = moves.drain(manager, (Instant::now() + SETTLED).into());
-        }
+        let _seen = see_copies_end(moves);
         if !came.is_all() {
             return (came, false);
         }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use wm_memory::Manager;
 
 use super::arena::ready_bytes;
+use super::common::leaving;
 use super::outcome::{PauseError, blocks_that_leave};
 use super::work::may_leave;
 use super::{PausedParts, Pauses, plan};
 use crate::idle::{self, IdleCheck, IdleKind};
-use crate::moves::Migrations;
 use crate::{process, registry};
 
 /// How far it is behind the program: a model is allocated in many requests.
@@ -99,7 +99,7 @@ impl PausedParts {
         let is_over =
             || process::exiting() || process::detached() || pauses.arena.is_given_back.load(Relaxed);
         let is_asked = || pauses.lock().course.is_under_way();
-        let filled = fill(self.moves, most, is_over, is_asked);
+        let filled = fill(self, most, is_over, is_asked);
         pauses.ended(|book| {
             // The rest is made once the process runs again.
             book.course.wants_arena |= filled.is_interrupted;
@@ -111,9 +111,9 @@ impl PausedParts {
     }
 }
 
-/// Makes host memory for all that could leave, up to so many bytes.
+/// Makes host memory for all that could leave, and would need some, up to so many bytes.
 fn fill(
-    moves: &Migrations,
+    parts: PausedParts,
     most: u64,
     is_over: impl Fn() -> bool,
     is_asked: impl Fn() -> bool,
@@ -123,10 +123,12 @@ fn fill(
         interrupted.set(is_asked());
         !interrupted.get() && !is_over() && ready_bytes().saturating_add(bytes) <= most
     };
+    let common = leaving::ranges(parts);
     for manager in registry::all().filter(|manager| may_leave(manager)) {
         manager.hold_elsewhere();
-        let blocks = blocks_that_leave(moves, manager);
-        let made = manager.make_spares_ahead(&plan::leaving(&blocks), goes_on);
+        let blocks = blocks_that_leave(parts.moves, manager);
+        let leaving = plan::without(plan::leaving(&blocks), &common);
+        let made = manager.make_spares_ahead(&leaving, goes_on);
         filled.lacking += made.lacking;
         filled.is_full |= made.is_full;
     }

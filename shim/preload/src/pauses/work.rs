@@ -12,7 +12,6 @@ use super::PausedParts;
 use super::coming_back::{come_back, map_all_at_last};
 use super::common::leaving;
 use super::devices::{drain, give_back, map_all, rest_of};
-use super::files::Transferring;
 use super::outcome::{
     LeftBlocks, PauseError, PauseEvents, PauseExtent, Paused, Pausing, Resumed, blocks_that_leave,
     leave_whole,
@@ -110,10 +109,7 @@ fn leave_extent(parts: PausedParts, extent: &PauseExtent) -> Result<Paused, Paus
     };
     let Err(why) = outcome else { return Ok(paused) };
     come_back(moves, &paused.left);
-    let stored = paused.stored.take();
-    if let Some(stored) = stored
-        && !stored.come_back(&pauses.progress, Transferring::Usual).is_all()
-    {
+    if let Err(stored) = leaving::undo(parts, paused.stored.take()) {
         return Ok(Paused { stored: Some(stored), unmapped: Some(MoveRefusal::Full), ..paused });
     }
     match map_all() {

@@ -16,7 +16,8 @@ use super::kept::{CopiedMemory, RememberedCopies, RememberedCopy};
 use super::{CommonBook, verified};
 use crate::moves::Migrations;
 use crate::pauses::PausedParts;
-use crate::pauses::files::{ChunkPlace, StoredMemory, StoredPause};
+use crate::pauses::devices::see_copies_end;
+use crate::pauses::files::{ChunkPlace, StoredMemory, StoredPause, Transferring};
 use crate::pauses::outcome::Paused;
 use crate::registry;
 
@@ -45,6 +46,9 @@ pub(in crate::pauses) fn leave(parts: PausedParts, paused: &mut Paused) {
     let others = named.into_iter().filter(|one| !known.contains(&one.range.start));
     let (mut more, written) = book.copy(&others.filter_map(candidate).collect::<Vec<_>>());
     copied.append(&mut more);
+    if see_copies_end(moves).is_err() {
+        copied.clear();
+    }
     let stored = stored(&book, moves, &copied);
     // What stays, stays as memory of the process's own, and tells why then.
     let bytes = stored.put_away(|_, _, _| ());
@@ -55,6 +59,19 @@ pub(in crate::pauses) fn leave(parts: PausedParts, paused: &mut Paused) {
     if bytes > 0 {
         paused.stored = Some(Arc::new(stored));
     }
+}
+
+/// The pause has failed: what has left comes back.
+///
+/// # Errors
+/// Some of it finds no room, or cannot be read: it is where it was.
+pub(in crate::pauses) fn undo(
+    PausedParts { pauses, moves }: PausedParts,
+    stored: Option<Arc<StoredPause>>,
+) -> Result<(), Arc<StoredPause>> {
+    let Some(stored) = stored else { return Ok(()) };
+    let is_back = stored.come_back(&pauses.progress, Transferring::Usual).is_all();
+    if is_back && see_copies_end(moves).is_ok() { Ok(()) } else { Err(stored) }
 }
 
 /// The pause that finds its bytes in segments.

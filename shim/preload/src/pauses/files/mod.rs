@@ -31,24 +31,31 @@ pub(crate) use store::StorePlace;
 use transfer::{ChunkFeed, THREADS, transfer_fed};
 pub(super) use transfer::{Transferring, transfer, transfer_threads};
 
-/// Where the bytes of a pause lie.
-#[derive(Debug)]
-enum PauseStore {
-    Files(FileStore),
-    /// Copies that processes have in common.
-    Segments(Vec<Arc<MappedSegment>>),
+/// Where the bytes of a pause lie: in files of its own, in copies that processes have in common,
+/// whose places are behind those of the files, or in both.
+#[derive(Debug, Default)]
+struct PauseStore {
+    files: Option<FileStore>,
+    segments: Vec<Arc<MappedSegment>>,
 }
 
 impl PauseStore {
+    /// The place of the first segment.
+    fn file_count(&self) -> usize {
+        self.files.as_ref().map_or(0, FileStore::count)
+    }
+
     fn read(&self, chunk: &FileChunk, pages: &mut [u8]) -> Result<(), FileFailure> {
-        match self {
-            Self::Files(files) => Ok(files.read(chunk.place, pages)?),
-            Self::Segments(segments) => {
-                let segment = segments.get(chunk.place.file);
-                let bytes = segment.and_then(|segment| segment.chunk(chunk.place.offset, chunk.bytes));
-                pages[..chunk.bytes as usize].copy_from_slice(bytes.ok_or(Errno::FAULT)?);
+        let FileChunk { bytes, place, .. } = *chunk;
+        match (place.file.checked_sub(self.file_count()), &self.files) {
+            (Some(segment), _) => {
+                let segment = self.segments.get(segment);
+                let copy = segment.and_then(|segment| segment.chunk(place.offset, bytes));
+                pages[..bytes as usize].copy_from_slice(copy.ok_or(Errno::FAULT)?);
                 Ok(())
             }
+            (None, Some(files)) => Ok(files.read(place, pages)?),
+            (None, None) => Err(Errno::BADF.into()),
         }
     }
 }
@@ -104,28 +111,34 @@ impl StoredPause {
         transfer(&memory, progress, Transferring::Usual, |manager, buffer, chunk| {
             Ok(store.write(chunk.place, staged_out(manager, buffer, chunk)?)?)
         })?;
-        Ok(Self { store: PauseStore::Files(store), memory: Mutex::new(memory) })
+        let store = PauseStore { files: Some(store), ..PauseStore::default() };
+        Ok(Self { store, memory: Mutex::new(memory) })
     }
 
     /// Memory of which the bytes lie in segments: the place of a chunk says in which of these.
     pub(super) fn of_segments(segments: Vec<Arc<MappedSegment>>, memory: Vec<StoredMemory>) -> Self {
-        Self { store: PauseStore::Segments(segments), memory: Mutex::new(memory) }
+        let store = PauseStore { segments, ..PauseStore::default() };
+        Self { store, memory: Mutex::new(memory) }
+    }
+
+    /// The same pause, with other memory that lies in segments.
+    pub(super) fn with_copies(mut self, copies: &Self) -> Self {
+        let count = self.store.file_count() + self.store.segments.len();
+        self.store.segments.extend(copies.store.segments.iter().map(Arc::clone));
+        let mut memory = std::mem::take(&mut *lock(&copies.memory));
+        memory.iter_mut().flat_map(|one| &mut one.chunks).for_each(|chunk| chunk.place.file += count);
+        lock(&self.memory).append(&mut memory);
+        self
     }
 
     /// Where memory lies that is away.
     pub(super) fn place(&self) -> AwayPlace {
-        match &self.store {
-            PauseStore::Files(_) => AwayPlace::Files,
-            PauseStore::Segments(_) => AwayPlace::Copies,
-        }
+        if self.store.files.is_some() { AwayPlace::Files } else { AwayPlace::Copies }
     }
 
     /// Are the files memory?
     pub(super) fn is_in_memory(&self) -> bool {
-        match &self.store {
-            PauseStore::Files(files) => files.is_in_memory(),
-            PauseStore::Segments(_) => true,
-        }
+        self.store.files.as_ref().is_none_or(FileStore::is_in_memory)
     }
 
     /// The memory leaves. `stays` is told why some does not; the bytes that left.

@@ -74,6 +74,10 @@ impl FileStore {
         Ok(Self { files, is_in_memory: *place == StorePlace::Memory })
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
     pub(super) fn is_in_memory(&self) -> bool {
         self.is_in_memory
     }
