@@ -229,6 +229,25 @@ fn a_copy_goes_with_the_last_program_that_needs_it() {
     stage.end([one]);
 }
 
+/// Hazard (resource leak): a program that runs keeps host memory that was asked back.
+#[test]
+fn a_trim_gives_copies_back_and_none_that_a_paused_program_needs() {
+    let stage = Stage::new();
+    let mut sharers = pair(&stage);
+    for sharer in &sharers {
+        stage.pause(sharer, None);
+    }
+    assert!(stage.carries_out("trim", &sharers[0], &[]));
+    stage.resume(&sharers[1]);
+    assert!(stage.carries_out("trim", &sharers[1], &[]));
+    stage.expect_copies(ALL);
+    stage.resume(&sharers[0]);
+    assert!(stage.carries_out("trim", &sharers[0], &[]));
+    stage.expect_copies(0);
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("it came back"));
+    stage.end(sharers);
+}
+
 /// Hazard (wrong result): paused programs rely on a broker that is gone.
 #[test]
 fn without_the_broker_they_come_back_and_are_paused_again() {

@@ -63,6 +63,7 @@ fn turn_off() {
     black_box::set_detached(true);
     PROCESS.moves.rest();
     PROCESS.pauses.let_arena_go();
+    PROCESS.pauses.let_common_copies_go();
 }
 
 /// Blocks come to the device as far as there is room; the rest of its memory is the driver's.

@@ -49,6 +49,7 @@ fn step(manager: &'static Manager<Device>, until: Instant, caller: StepCaller) -
 /// not made again by itself.
 pub(super) fn trim() -> schema::ProcessChange {
     PROCESS.pauses.let_arena_go();
+    PROCESS.pauses.let_common_copies_go();
     answer(|manager, limit| {
         let given = physical::give_back(manager, u64::MAX);
         manager.give_back_elsewhere();

@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use wm_driver::lock;
+use wm_memory::KeepCopies;
 
 use super::LOOK;
 use crate::gate::GATE;
 use crate::idle::{self, IdleCheck, IdleKind};
 use crate::pauses::Pauses;
-use crate::process;
+use crate::{process, settings};
 
 impl Pauses {
     /// A step has ended: the process may keep copies for its next pause. `look` calls
@@ -20,12 +21,30 @@ impl Pauses {
         }
     }
 
+    /// Copies that a running process keeps for its next pause go back, and the next pause compares
+    /// with those of other processes again. Of a paused process none does.
+    pub(crate) fn let_common_copies_go(&self) {
+        if self.runs() {
+            self.common.forget_all();
+        }
+    }
+
+    fn runs(&self) -> bool {
+        !self.lock().course.is_under_way() && !GATE.is_kept()
+    }
+
     /// Forgets copies of a running process that are of no use. Returns when to look again.
     pub(crate) fn look_at_common_copies(&self) -> Option<Instant> {
         if process::forked() {
             return None;
         }
-        let is_running = !self.lock().course.is_under_way() && !GATE.is_kept();
-        if is_running { self.common.forget_some() } else { Some(Instant::now() + LOOK) }
+        if !self.runs() {
+            return Some(Instant::now() + LOOK);
+        }
+        if settings::load().kept_copies == KeepCopies::Off {
+            self.common.forget_all();
+            return None;
+        }
+        self.common.forget_some()
     }
 }

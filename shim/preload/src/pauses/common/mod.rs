@@ -32,7 +32,8 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// The copies of this process.
 pub(super) struct CommonCopies {
-    /// `None` before there is one, and while a pause uses it.
+    /// `None` before there is one, and while a pause uses it. Held while the broker is told what is
+    /// not used any more, for which a pause waits.
     book: Mutex<Option<Box<CommonBook>>>,
 }
 
@@ -70,11 +71,18 @@ impl CommonCopies {
     /// Forgets copies that no block needs any more, or all where the host is short of memory.
     /// `None`: none is left.
     fn forget_some(&self) -> Option<Instant> {
-        let mut book = lock(&self.book).take()?;
+        let mut book = lock(&self.book);
+        let book = book.as_mut()?;
         book.forget_useless();
-        let is_any = !book.kept.is_empty();
-        self.put_back(book);
-        is_any.then(|| Instant::now() + LOOK)
+        (!book.kept.is_empty()).then(|| Instant::now() + LOOK)
+    }
+
+    /// Forgets all copies of a process that runs.
+    fn forget_all(&self) {
+        if let Some(book) = lock(&self.book).as_mut() {
+            book.kept = RememberedCopies::default();
+            book.release_unused();
+        }
     }
 }
 
