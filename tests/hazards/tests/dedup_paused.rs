@@ -267,11 +267,11 @@ fn without_the_broker_they_come_back_and_are_paused_again() {
     stage.end(sharers);
 }
 
-/// Hazard (deadlock): an exit handler waits for a thread that waits for the resume. Hazard (wrong
-/// result): one reads memory that is mapped nowhere.
+/// Hazard (deadlock): an exit handler waits for a thread that waits for the resume, or for a driver
+/// that has ended. Hazard (wrong result): one reads memory that is mapped nowhere.
 #[test]
 fn an_exit_brings_back_what_an_exit_handler_needs() {
-    for how in ["alone", "beside"] {
+    for how in ["alone", "beside", "late"] {
         let stage = Stage::new();
         let [mut one, other] = pair(&stage);
         let answer = stage.pause(&one, None);

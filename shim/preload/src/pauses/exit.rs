@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use wm_driver::thread;
+use wm_abi::CUresult;
+use wm_driver::{Api, thread};
 
 use super::devices::map_all;
 use super::unmapped::AwayPlace;
 use super::{PausedParts, Pauses, STACK};
 use crate::gate::GATE;
-use crate::process;
+use crate::process::{self, driver};
 
 /// How long the exit waits for a step that moves memory: it ends at a chunk.
 const MOVING: Duration = Duration::from_secs(3);
@@ -69,10 +70,13 @@ impl PausedParts {
     /// requests out.
     pub(super) fn resume_at_exit(self) {
         if self.pauses.unmapped.place() != AwayPlace::Host {
-            return self.read_at_exit();
-        }
-        if self.map_at_exit() {
+            self.read_at_exit();
+        } else if self.map_at_exit() {
             GATE.open_kept();
+        }
+        // A driver that has ended refuses each call, and a call that waited would never be refused.
+        if GATE.is_kept() && driver().ctx_current() == Err(CUresult::DEINITIALIZED) {
+            GATE.open_at_exit();
         }
     }
 
