@@ -8,11 +8,13 @@ before and after, and without wmshim. `tuned`: two models that differ in a tenth
 replay a captured step. `overwrite`: a process writes over weights that it shares, by each way. `kill`: processes are killed at random while others read
 all weights. `pause`: servers that share are paused and resumed. `programs`: seven programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -434,8 +436,25 @@ def host_memory(options, stats, processes):
     return sum(broker["copy_bytes"] for broker in brokers), common, pinned
 
 
+def switches(options, stats, part, processes):
+    """Of paused servers one runs at a time: it is paused as the next one is resumed. The seconds until both are where they are to be."""
+    timed(options, stats, "resume", processes[0])
+    seconds, most = [], 0
+    for one, other in zip(processes, processes[1:]):
+        begin = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(2) as both:
+            steps = [both.submit(timed, options, stats, command, process) for command, process in (("pause", one), ("resume", other))]
+            for step in steps:
+                step.result()
+        seconds.append(time.monotonic() - begin)
+        copies, _, pinned = host_memory(options, stats, processes)
+        most = max(most, copies + sum(pinned))
+    timed(options, stats, "pause", processes[-1])
+    row(part, "switches: s, each; host memory, at most", f"{' '.join(f'{one:.2f}' for one in seconds)}; {gib(most)}", 0.5, statistics.median(seconds) <= 0.5)
+
+
 def pause(options, stats):
-    """Servers that share are paused one after the other and resumed, twice, and at last one of them with `--deep`."""
+    """Servers that share are paused one after the other and resumed, twice, take turns, and at last one of them is paused with `--deep`."""
     part, base, count = "pause", used(), options.processes
     path, made = weights(options, options.billions)
     processes = start(options, count, "serve", stats, path=path, billions=options.billions)
@@ -468,6 +487,8 @@ def pause(options, stats):
         row(part, f"{name}: GPU memory, all are paused", gib(left), "contexts", left < made["bytes"] / 2)
         copies, common, pinned = host_memory(options, stats, processes)
         row(part, f"{name}: copies in common; left for these, each; pinned, each", f"{gib(copies)}; {' '.join(map(gib, common))}; {' '.join(map(gib, pinned))}", "copies of one model", made["bytes"] * 0.9 < copies < made["bytes"] * 1.2)
+        if name == "second":
+            switches(options, stats, part, processes)
         each("resume", f"{name} resumes")
         wait_until_shared(f"{name} time again")
     if options.deep:

@@ -58,7 +58,7 @@ fn memory() -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = rustix::fs::memfd_create("chunk", flags).expect("a memfd");
     rustix::fs::ftruncate(&memory, 2 << 20).expect("there is room");
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).expect("sealed");
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::WRITE).expect("sealed");
     memory
 }
 
