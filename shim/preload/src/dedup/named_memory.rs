@@ -7,7 +7,8 @@ use super::broker_start;
 use super::sharing::Sharing;
 
 impl Sharing {
-    /// All memory of which the bytes have a name. To be called behind the closed gate.
+    /// All memory of which the bytes have a name. Behind the open gate the program may write it
+    /// meanwhile.
     pub(crate) fn named_memory(&self) -> Vec<SharableMemory> {
         let mut named = Vec::new();
         if !self.is_on() {
@@ -28,7 +29,8 @@ impl Sharing {
         named
     }
 
-    /// The broker as the one of copies. `None`: this process has none.
+    /// A connection to the user's broker for copies of paused memory, to be made. `None`: there is
+    /// no folder for its socket.
     pub(crate) fn copies(&self) -> Option<CopyClient> {
         let home = broker_start::location().ok()?;
         Some(CopyClient::new(home, broker_start::start))

@@ -48,7 +48,7 @@ pub(crate) struct PauseEvents {
     pub(crate) ended: fn(),
     /// Memory that other processes may have, too.
     pub(crate) named_memory: fn() -> Vec<SharableMemory>,
-    /// The broker of copies; `None`: there is none for this process.
+    /// A connection to the broker of copies, to be made; `None`: there is none for this process.
     pub(crate) copies: fn() -> Option<CopyClient>,
 }
 

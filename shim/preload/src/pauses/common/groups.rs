@@ -175,9 +175,9 @@ impl CommonBook {
     fn transfer(&self, entries: &[GroupEntry<'_>], new: &NewSegments) -> Result<HashSet<u64>, FileFailure> {
         let unequal = Mutex::new(HashSet::new());
         let mut segments: Vec<&MappedSegment> = Vec::new();
-        let memory: Vec<StoredMemory> = entries
+        let memory: Option<Vec<StoredMemory>> = entries
             .iter()
-            .filter_map(|entry| {
+            .map(|entry| {
                 let (file, offset) = match entry.place {
                     EntryPlace::New { segment, offset } => (segment, offset),
                     EntryPlace::Found(place) => {
@@ -189,6 +189,7 @@ impl CommonBook {
                 Some(StoredMemory::in_segment((entry.candidate.device, entry.range()), None, place))
             })
             .collect();
+        let memory = memory.ok_or(Errno::BADF)?;
         let first = |address: u64| {
             let holds = |entry: &&GroupEntry<'_>| entry.range().contains(&address);
             entries.iter().find(holds).map(|entry| entry.range().start)

@@ -33,13 +33,11 @@ impl Pauses {
         !self.lock().course.is_under_way() && !GATE.is_kept()
     }
 
-    /// Forgets copies of a running process that are of no use. Returns when to look again.
+    /// Forgets copies of a running process that are of no use. Returns when to look again. Of a
+    /// process that is paused the next look is due after its resume.
     pub(crate) fn look_at_common_copies(&self) -> Option<Instant> {
-        if process::forked() {
+        if process::forked() || !self.runs() {
             return None;
-        }
-        if !self.runs() {
-            return Some(Instant::now() + LOOK);
         }
         if settings::load().kept_copies == KeepCopies::Off {
             self.common.forget_all();

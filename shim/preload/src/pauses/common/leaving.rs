@@ -12,7 +12,7 @@ use wm_driver::{Device, lock};
 use wm_memory::Manager;
 
 use super::groups::Candidate;
-use super::kept::{CopiedMemory, RememberedCopies, RememberedCopy};
+use super::kept::{CopiedMemory, RememberedCopies, RememberedCopy, SegmentKey};
 use super::{CommonBook, verified};
 use crate::moves::Migrations;
 use crate::pauses::PausedParts;
@@ -76,16 +76,20 @@ pub(in crate::pauses) fn undo(
 
 /// The pause that finds its bytes in segments.
 fn stored(book: &CommonBook, moves: &Migrations, copied: &[CopiedMemory]) -> StoredPause {
-    let keys: Vec<_> =
-        copied.iter().map(|one| one.place.segment).collect::<HashSet<_>>().into_iter().collect();
-    let segments = keys.iter().filter_map(|key| Some(Arc::clone(&book.segments.get(key)?.memory)));
+    let used: HashSet<SegmentKey> = copied.iter().map(|one| one.place.segment).collect();
+    let segments: Vec<_> = book.segments.iter().filter(|(key, _)| used.contains(key)).collect();
     let memory = copied.iter().filter_map(|one| {
-        let file = keys.iter().position(|key| *key == one.place.segment)?;
+        let file = segments.iter().position(|(key, _)| **key == one.place.segment)?;
         let block = registry::existing(one.device)?.block(one.range.start)?;
+        // What was freed meanwhile was not looked at.
+        if block.id != one.block {
+            return None;
+        }
         let place = ChunkPlace { file, offset: one.place.offset };
         Some(StoredMemory::in_segment((one.device, &one.range), moves.last_use_of(&block), place))
     });
-    StoredPause::of_segments(segments.collect(), memory.collect())
+    let memory = memory.collect();
+    StoredPause::of_segments(segments.iter().map(|(_, one)| Arc::clone(&one.memory)).collect(), memory)
 }
 
 impl CommonBook {

@@ -18,8 +18,8 @@ use crate::{process, registry};
 /// Threads that copy and write files.
 pub(super) const THREADS: usize = 4;
 
-/// The most threads that copy at all: a processor copies some 8 GB/s within memory, and the link is
-/// several times as fast.
+/// The most threads that copy at all. The link is several times as fast as one processor copies
+/// within memory.
 const MOST: usize = 8;
 
 /// Stack of a thread, bytes.
