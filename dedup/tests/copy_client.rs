@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use wm_dedup::broker::SegmentNumber;
 use wm_dedup::client::{BrokerHome, CopyClient, CopyPlace, FoundCopies, StartError};
 use wm_dedup::protocol::{self, BrokerAnswer, BrokerRequest, SOCKET, VERSION};
@@ -148,6 +149,8 @@ fn impostor(stage: &Stage, answer: BrokerAnswer) -> std::thread::JoinHandle<Owne
         wm_sockets::file::bind_path(&stage.home.folder.join(SOCKET), rustix::net::SocketType::SEQPACKET, 8)
             .expect("it listens");
     std::thread::spawn(move || {
+        // The listener does not block, and the client may connect later than this thread begins.
+        poll(&mut [PollFd::new(&listener, PollFlags::IN)], None).expect("a client");
         let socket = rustix::net::accept(&listener).expect("it connects");
         for answer in [BrokerAnswer::Hello { version: VERSION, process: 1 }, answer] {
             let asked = protocol::receive(socket.as_fd()).expect("a request");
