@@ -368,6 +368,15 @@ static uint64_t counted(const struct block *block)
     return count;
 }
 
+/* Most of the time of a long test passes here. */
+__attribute__((optimize("O3"))) static uint64_t differing(const uint64_t *words, const uint64_t *others, size_t count)
+{
+    uint64_t differing = 0;
+    for (size_t word = 0; word < count; word++)
+        differing += words[word] != others[word];
+    return differing;
+}
+
 static const char *read_all(void)
 {
     static uint64_t *none;
@@ -376,11 +385,9 @@ static const char *read_all(void)
         words_of(none, MOST, 0);
     }
     for (unsigned i = 0; i < BLOCKS; i++) {
-        uint64_t expected = 0, *model = (uint64_t *)blocks[i].model;
         if (!blocks[i].address)
             continue;
-        for (size_t word = 0; word < blocks[i].bytes / 8; word++)
-            expected += model[word] != none[word];
+        uint64_t expected = differing((const uint64_t *)blocks[i].model, none, blocks[i].bytes / 8);
         uint64_t count = counted(&blocks[i]);
         if (count != expected) {
             snprintf(problem, sizeof problem, "a kernel counts %llu words of block %u, not %llu", (unsigned long long)count, i,
@@ -400,6 +407,8 @@ static const char *verify_all(void)
         if (!blocks[i].address)
             continue;
         MUST(cuMemcpyDtoH_v2(staged, blocks[i].address, blocks[i].bytes));
+        if (!memcmp(staged, blocks[i].model, blocks[i].bytes))
+            continue;
         for (size_t byte = 0; byte < blocks[i].bytes; byte++)
             if (staged[byte] != blocks[i].model[byte]) {
                 snprintf(problem, sizeof problem, "byte %zu of block %u is %u, not %u", byte, i, staged[byte], blocks[i].model[byte]);
