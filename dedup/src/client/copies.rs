@@ -6,13 +6,13 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wm_sockets::descriptor::Descriptor;
 
+use super::connection::BrokerConnection;
 use super::home::BrokerHome;
-use super::link::{BrokerLink, was_not_sent};
-use super::reach::{BACKOFF, StartBroker, reach};
+use super::reach::StartBroker;
 pub use crate::broker::{CopyPlace, SegmentNumber};
 use crate::chunk::CopyName;
 use crate::protocol::{BrokerAnswer, BrokerRequest, COPIES, RELEASES, Role};
@@ -41,13 +41,9 @@ pub struct OfferedCopies {
 /// The broker of this process's copies, if there is one.
 #[derive(Debug)]
 pub struct CopyClient {
-    home: BrokerHome,
-    start: StartBroker,
-    link: Option<BrokerLink>,
+    connection: BrokerConnection,
+    /// How often it has connected.
     connections: u64,
-    backoff: Duration,
-    /// `None`: no attempt is of use.
-    retry_at: Option<Instant>,
 }
 
 impl CopyClient {
@@ -56,39 +52,35 @@ impl CopyClient {
 
     /// Not connected yet.
     pub fn new(home: BrokerHome, start: StartBroker) -> Self {
-        let (link, connections, retry_at) = (None, 0, Some(Instant::now()));
-        Self { home, start, link, connections, backoff: BACKOFF.0, retry_at }
+        Self { connection: BrokerConnection::new(home, start, Role::Keeper), connections: 0 }
     }
 
     /// Is there a connection? Connects if there is none and the last attempt was long enough ago,
     /// and starts a broker if none listens. If the client [was lost](Self::is_lost), this process
     /// uses no segment of the new connection: it drops all numbers that it has before it connects.
     pub fn connect(&mut self) -> bool {
-        if self.link.is_some() {
-            return true;
+        if !self.connection.is_due() {
+            return !self.is_lost();
         }
-        if self.retry_at.is_none_or(|at| at > Instant::now()) {
-            return false;
-        }
-        match reach(&self.home, self.start, Role::Keeper) {
-            Ok((link, _)) => {
-                (self.link, self.backoff) = (Some(link), BACKOFF.0);
+        match self.connection.open() {
+            Ok(_) => {
+                self.connection.is_well();
                 self.connections += 1;
-                true
             }
             Err(error) => {
                 log::info!("paused programs use no common copies: {error}");
-                self.lose();
-                self.retry_at = self.retry_at.filter(|_| !error.is_final());
-                false
+                if error.is_final() {
+                    self.connection.give_up();
+                }
             }
         }
+        !self.is_lost()
     }
 
     /// Is there no connection? It ends in [`find`](Self::find), [`offer`](Self::offer) and
     /// [`release`](Self::release) only. The numbers of segments mean nothing then.
     pub fn is_lost(&self) -> bool {
-        self.link.is_none()
+        self.connection.is_lost()
     }
 
     /// How often this client has connected. The numbers of segments are those of one connection.
@@ -98,7 +90,7 @@ impl CopyClient {
 
     /// The time of the next attempt to [`connect`](Self::connect); `None`: there is none.
     pub fn retry_at(&self) -> Option<Instant> {
-        self.retry_at
+        self.connection.retry_at()
     }
 
     /// Where copies of these names lie, at most [`Self::BATCH`]. This process becomes a user of
@@ -112,11 +104,11 @@ impl CopyClient {
             return Ok(FoundCopies { places: Vec::new(), segments: Vec::new() });
         }
         fits(names.len())?;
-        match self.ask(&BrokerRequest::FindCopies(names.to_vec()), &[])? {
+        match self.connection.ask(&BrokerRequest::FindCopies(names.to_vec()), &[])? {
             (BrokerAnswer::CopiesFound { places, segments }, descriptors) if places.len() == names.len() => {
                 Ok(FoundCopies { places, segments: segments.into_iter().zip(descriptors).collect() })
             }
-            _ => Err(self.broken()),
+            _ => Err(self.connection.broken()),
         }
     }
 
@@ -136,11 +128,11 @@ impl CopyClient {
             return Ok(OfferedCopies { segment: None, accepted: Vec::new() });
         }
         fits(copies.len())?;
-        match self.ask(&BrokerRequest::OfferCopies(copies.to_vec()), &[segment])? {
+        match self.connection.ask(&BrokerRequest::OfferCopies(copies.to_vec()), &[segment])? {
             (BrokerAnswer::CopiesOffered { segment, accepted }, _) if accepted.len() == copies.len() => {
                 Ok(OfferedCopies { segment, accepted })
             }
-            _ => Err(self.broken()),
+            _ => Err(self.connection.broken()),
         }
     }
 
@@ -148,41 +140,12 @@ impl CopyClient {
     /// client [is lost](Self::is_lost) if the broker does not answer; then all uses are over.
     pub fn release(&mut self, segments: &[SegmentNumber]) {
         for segments in segments.chunks(RELEASES) {
-            match self.ask(&BrokerRequest::ReleaseCopies(segments.to_vec()), &[]) {
+            match self.connection.ask(&BrokerRequest::ReleaseCopies(segments.to_vec()), &[]) {
                 Ok((BrokerAnswer::CopiesReleased(_), _)) => {}
-                Ok(_) => return self.lose(),
+                Ok(_) => return self.connection.lose(),
                 Err(_) => return,
             }
         }
-    }
-
-    fn ask(
-        &mut self,
-        request: &BrokerRequest,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> io::Result<(BrokerAnswer, Vec<Descriptor>)> {
-        let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let answer = link.ask(request, descriptors);
-        if let Err(error) = &answer
-            && !was_not_sent(error)
-        {
-            log::info!("the broker of common copies is lost: {error}");
-            self.lose();
-        }
-        answer
-    }
-
-    /// The broker answered another question: its later answers cannot be believed either.
-    fn broken(&mut self) -> io::Error {
-        self.lose();
-        io::ErrorKind::InvalidData.into()
-    }
-
-    /// Forgets the connection: the broker has ended, or does not answer.
-    fn lose(&mut self) {
-        self.link = None;
-        self.retry_at = Some(Instant::now() + self.backoff);
-        self.backoff = (self.backoff * 2).min(BACKOFF.1);
     }
 }
 

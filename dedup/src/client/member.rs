@@ -3,66 +3,59 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::connection::BrokerConnection;
 use super::error::ConnectError;
 use super::home::BrokerHome;
-use super::link::BrokerLink;
-use super::reach::{BACKOFF, StartBroker, reach};
+use super::reach::StartBroker;
 use crate::protocol::{self, BrokerAnswer, BrokerRequest, Malformed, Role};
 use crate::turns::message::{TurnOrder, TurnReport};
 
 /// The broker of this process's turns, if there is one.
 #[derive(Debug)]
-pub struct TurnClient {
-    home: BrokerHome,
-    start: StartBroker,
-    link: Option<BrokerLink>,
-    backoff: Duration,
-    /// `None`: no attempt is of use.
-    retry_at: Option<Instant>,
-}
+pub struct TurnClient(BrokerConnection);
 
 impl TurnClient {
     /// Not connected yet.
     pub fn new(home: BrokerHome, start: StartBroker) -> Self {
-        Self { home, start, link: None, backoff: BACKOFF.0, retry_at: Some(Instant::now()) }
+        Self(BrokerConnection::new(home, start, Role::Member))
     }
 
     /// Is there a connection? Connects if there is none and the last attempt was long enough ago,
     /// and starts a broker if none listens. Returns `None` if it is not the time for an attempt. An
     /// error that [is final](ConnectError::is_final) is the last one.
     pub fn connect(&mut self) -> Option<Result<(), ConnectError>> {
-        if self.link.is_some() {
+        if !self.0.is_lost() {
             return Some(Ok(()));
         }
-        self.retry_at.filter(|at| *at <= Instant::now())?;
-        match reach(&self.home, self.start, Role::Member) {
-            Ok((link, _)) => {
-                (self.link, self.backoff) = (Some(link), BACKOFF.0);
-                Some(Ok(()))
+        self.0.is_due().then(|| match self.0.open() {
+            Ok(_) => {
+                self.0.is_well();
+                Ok(())
             }
             Err(error) => {
-                self.lose();
-                self.retry_at = self.retry_at.filter(|_| !error.is_final());
-                Some(Err(error))
+                if error.is_final() {
+                    self.0.give_up();
+                }
+                Err(error)
             }
-        }
+        })
     }
 
     /// Is there a connection now?
     pub fn is_connected(&self) -> bool {
-        self.link.is_some()
+        !self.0.is_lost()
     }
 
     /// The time of the next attempt to [`connect`](Self::connect); `None`: there is none.
     pub fn retry_at(&self) -> Option<Instant> {
-        self.retry_at
+        self.0.retry_at()
     }
 
     /// To wait for orders. `None`: there is no connection.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.link.as_ref()?.socket().ok()
+        self.0.socket()
     }
 
     /// Tells the broker how this process is.
@@ -100,9 +93,7 @@ impl TurnClient {
 
     /// Forgets the connection: the broker has ended, or does not speak.
     pub fn lose(&mut self) {
-        self.link = None;
-        self.retry_at = Some(Instant::now() + self.backoff);
-        self.backoff = (self.backoff * 2).min(BACKOFF.1);
+        self.0.lose();
     }
 
     fn lost(&mut self, error: io::Error) -> io::Error {

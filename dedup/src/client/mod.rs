@@ -7,6 +7,7 @@
 //!
 //! The client belongs to one thread, which may wait. A forked child does not use its copy.
 
+mod connection;
 mod copies;
 mod error;
 mod home;
@@ -18,19 +19,18 @@ mod reach;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wm_sockets::descriptor::Descriptor;
 
+use connection::BrokerConnection;
 pub use copies::{CopyClient, CopyPlace, FoundCopies, OfferedCopies, SegmentNumber};
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
-use link::was_not_sent;
 pub use link::{BrokerLink, is_end, is_ready};
 pub use member::TurnClient;
 pub use presence::Presence;
 pub use reach::StartBroker;
-use reach::{BACKOFF, reach};
 
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
@@ -77,17 +77,13 @@ struct HeldUse {
 /// This process as the broker's client.
 #[derive(Debug)]
 pub struct Client {
-    home: BrokerHome,
-    start: StartBroker,
-    link: Option<BrokerLink>,
+    connection: BrokerConnection,
     /// The broker's process, as it sees it itself.
     broker: Option<u32>,
     held: HashMap<Lease, HeldUse>,
     /// Names that this process waited for when a broker was lost.
     forgotten: Vec<ChunkName>,
     last: u64,
-    backoff: Duration,
-    retry_at: Instant,
 }
 
 impl Client {
@@ -101,23 +97,16 @@ impl Client {
     /// There will be no broker for this process.
     pub fn connect(home: BrokerHome, start: StartBroker) -> Result<Self, ConnectError> {
         let mut client = Self {
-            home,
-            start,
-            link: None,
+            connection: BrokerConnection::new(home, start, Role::User),
             broker: None,
             held: HashMap::new(),
             forgotten: Vec::new(),
             last: 0,
-            backoff: BACKOFF.0,
-            retry_at: Instant::now(),
         };
-        match client.reach() {
-            Ok(()) => {}
+        match client.connection.open() {
+            Ok(process) => client.broker = Some(process),
             Err(error) if error.is_final() => return Err(error),
-            Err(error) => {
-                log::warn!("sharing with other processes begins later: {error}");
-                client.lose();
-            }
+            Err(error) => log::warn!("sharing with other processes begins later: {error}"),
         }
         Ok(client)
     }
@@ -125,12 +114,12 @@ impl Client {
     /// Is there no connection? Then all requests but [`release`](Self::release) fail until
     /// [`reconnect`](Self::reconnect) succeeds.
     pub fn is_lost(&self) -> bool {
-        self.link.is_none()
+        self.connection.is_lost()
     }
 
-    /// The time of the next attempt to [`reconnect`](Self::reconnect).
-    pub fn retry_at(&self) -> Instant {
-        self.retry_at
+    /// The time of the next attempt to [`reconnect`](Self::reconnect); `None`: there is none.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.connection.retry_at()
     }
 
     /// The broker's process, as it sees it itself, while there is a connection.
@@ -244,25 +233,21 @@ impl Client {
     /// `export` makes a descriptor of a chunk that is held. Returns `true` if there is a broker,
     /// and it knows of all leases that it has room for.
     pub fn reconnect(&mut self, mut export: impl FnMut(Lease, &ChunkName) -> Option<Descriptor>) -> bool {
-        if !self.is_lost() || Instant::now() < self.retry_at {
+        if !self.connection.is_due() {
             return !self.is_lost();
         }
-        if let Err(error) = self.reach() {
-            log::info!("sharing between processes pauses: {error}");
-            self.lose();
-            return false;
+        match self.connection.open() {
+            Ok(process) => self.broker = Some(process),
+            Err(error) => {
+                log::info!("sharing between processes pauses: {error}");
+                return false;
+            }
         }
         let told = self.offer_again(&mut export).and_then(|()| self.take_again());
         if told.is_ok() {
-            self.backoff = BACKOFF.0;
+            self.connection.is_well();
         }
         told.is_ok()
-    }
-
-    fn reach(&mut self) -> Result<(), ConnectError> {
-        let (link, process) = reach(&self.home, self.start, Role::User)?;
-        (self.link, self.broker) = (Some(link), Some(process));
-        Ok(())
     }
 
     /// Offers one chunk of each name that is held and that the broker does not know.
@@ -356,32 +341,25 @@ impl Client {
         request: &BrokerRequest,
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<(BrokerAnswer, Vec<Descriptor>)> {
-        let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let answer = link.ask(request, descriptors);
-        if let Err(error) = &answer
-            && !was_not_sent(error)
-        {
-            log::info!("the broker is lost: {error}");
-            self.lose();
+        let answer = self.connection.ask(request, descriptors);
+        if self.is_lost() {
+            self.forget_numbers();
         }
         answer
     }
 
     /// The broker answered another question: its later answers cannot be believed either.
     fn broken(&mut self) -> io::Error {
-        self.lose();
-        io::ErrorKind::InvalidData.into()
+        self.forget_numbers();
+        self.connection.broken()
     }
 
-    /// Forgets the connection, and the broker's numbers with it. The next broker does not know
-    /// what this process waits for, so these names are looked up again.
-    fn lose(&mut self) {
-        self.link = None;
+    /// The numbers are those of a connection. The next broker does not know what this process waits
+    /// for, so these names are looked up again.
+    fn forget_numbers(&mut self) {
         self.held.values_mut().for_each(|held| held.number = None);
         let waiting = self.held.extract_if(|_, held| held.is_waiting);
         self.forgotten.extend(waiting.map(|(_, held)| held.name));
-        self.retry_at = Instant::now() + self.backoff;
-        self.backoff = (self.backoff * 2).min(BACKOFF.1);
     }
 }
 

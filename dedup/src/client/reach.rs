@@ -9,9 +9,6 @@ use super::home::BrokerHome;
 use super::link::{BrokerLink, is_end};
 use crate::protocol::{Role, SOCKET};
 
-/// First and longest time between two attempts to reach a broker.
-pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
 /// Attempts to start a broker before it is tried again later.
 const ATTEMPTS: usize = 3;
 

@@ -56,7 +56,7 @@ use vocabulary::tiers::TierBytes;
 use wm_driver::{Gpu, Handle, StreamId, Tier};
 
 const MB: usize = MIB as usize;
-const SCHEDULES: usize = 200;
+const SCHEDULES: usize = 120;
 
 type Places = Vec<(u64, Range<u64>)>;
 

@@ -73,7 +73,7 @@ fn settings() -> impl Strategy<Value = ManagerSettings> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_legal_program_never_sees_shared_moved_or_unordered_memory(
@@ -105,7 +105,7 @@ fn moving(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Hazard: bytes that are lost or that two owners share after a move, memory that moves while
     /// it is used, statistics that tell where it was.
@@ -151,7 +151,7 @@ fn with_pieces(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<V
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Hazard: bytes of the program's own memory that are lost on the way, that count twice, that
     /// lie elsewhere than the program is told when it has its memory again; a mapping that is left.
@@ -180,7 +180,7 @@ fn with_shared_pieces(bytes: impl Strategy<Value = usize> + 'static) -> impl Str
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Hazard: a piece has memory of other processes where the program has it again, or where it
     /// may write; its bytes count twice, or not at all, or are lost on the way back.
@@ -212,7 +212,7 @@ fn unified_bytes() -> impl Strategy<Value = usize> + Clone {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Hazard: the CPU may use memory of other blocks, or not all of its own; a copy touches what
     /// the CPU uses; bytes are lost on the way.
@@ -250,7 +250,7 @@ fn chunks() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Hazard: memory of other processes that is written, given to another block, counted as this
     /// process's, given back twice or never; bytes that are lost on the way there or back.

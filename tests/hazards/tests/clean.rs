@@ -68,7 +68,7 @@ fn left(outcome: &Outcome) -> Left {
 
 #[test]
 fn exactly_the_chunks_that_were_written_are_copied_out() {
-    for seed in ["1", "2", "3", "4"] {
+    for seed in ["1", "2"] {
         let Left { due, copied, clean, excused } = left(&clean(seed, "8", &[]));
         assert!(copied >= due, "seed {seed}: {copied} copied of {due}");
         assert!(

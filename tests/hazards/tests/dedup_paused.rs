@@ -348,7 +348,7 @@ fn a_copy_out_that_fails_costs_no_byte() {
 #[test]
 fn a_copy_back_that_fails_costs_no_byte() {
     let mut failures = 0;
-    for number in 1..9 {
+    for number in [1, 2, 4, 7] {
         let stage = Stage::new();
         let failing = format!("cuMemcpyHtoDAsync:{number}");
         let [mut one, mut other] = pair_with(&stage, &[("SIMCUDA_FAIL", &failing)]);

@@ -36,7 +36,7 @@ fn each_processor_reads_what_the_other_wrote_in_threads_with_and_without_moves()
         ("3", &[("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")][..]),
         ("4", &[ON, ("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")][..]),
     ] {
-        let outcome = unified(&["rounds", seed, "3", "12"], variables);
+        let outcome = unified(&["rounds", seed, "3", "6"], variables);
         let figures = devices(outcome.expect_success().lines().last().expect("a line"));
         let moved = figures[0]["moves"]["out_bytes"].as_u64().expect("bytes");
         assert!(moved > 0, "{variables:?}: nothing went to the CPU: {figures}");

@@ -50,8 +50,8 @@ fn three_ranks_that_are_threads() {
 }
 
 #[test]
-fn six_ranks_that_are_processes() {
-    passes(&bare(&["--ranks", "6"]));
+fn five_ranks_that_are_processes() {
+    passes(&bare(&["--ranks", "5"]));
 }
 
 fn preloaded(arguments: &[&str]) -> Output {

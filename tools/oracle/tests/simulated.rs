@@ -21,7 +21,7 @@ fn oracle(arguments: &[&str]) -> (Value, Output) {
 }
 
 fn run(mut command: Command, arguments: &[&str]) -> (Value, Output) {
-    command.args(["--json", "--programs", "60", "--limit", "10000", "--simulated"]);
+    command.args(["--json", "--programs", "40", "--limit", "10000", "--simulated"]);
     let output = command.arg(built("libsimcuda.so")).args(arguments).output().expect("the program starts");
     let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
     (document, output)
@@ -129,7 +129,7 @@ fn the_library_with_little_memory() {
 fn the_library_with_copies_over_several_links() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
-    let document = clean(&["--seed", "4000", "--relays", "--programs", "30", "--library", &library]);
+    let document = clean(&["--seed", "4000", "--relays", "--programs", "20", "--library", &library]);
     let relayed = document["relayed"].as_object().expect("counts by name");
     for (direction, memory) in
         ["HtoD", "DtoH"].into_iter().flat_map(|way| [(way, "pinned"), (way, "pageable")])
@@ -145,7 +145,7 @@ fn the_library_with_copies_over_several_links() {
 fn the_library_with_the_same_copies_over_one_link() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
-    let document = clean(&["--seed", "4000", "--copies", "--programs", "30", "--library", &library]);
+    let document = clean(&["--seed", "4000", "--copies", "--programs", "16", "--library", &library]);
     let carried: Vec<_> = document["relayed"].as_object().expect("counts by name").keys().collect();
     assert!(!carried.iter().any(|name| name.contains("pinned")), "{document}");
     for direction in ["HtoD", "DtoH"] {
@@ -169,7 +169,7 @@ fn programs_that_are_limited_and_detached_at_random_moments() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
     for (seed, more) in [("7000", &[][..]), ("7500", &["--mapped"])] {
-        let arguments = ["--seed", seed, "--moves", "--limits", "--programs", "10", "--library", &library];
+        let arguments = ["--seed", seed, "--moves", "--limits", "--programs", "6", "--library", &library];
         let document = clean(&[&arguments[..], more].concat());
         assert!(document["moved_bytes"].as_u64() > Some(0), "nothing moved");
     }
@@ -181,7 +181,7 @@ fn programs_that_are_limited_and_detached_at_random_moments() {
 fn memory_of_the_programs_own_with_moves() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
-    let arguments = ["--seed", "6500", "--moves", "--mapped", "--programs", "24", "--library", &library];
+    let arguments = ["--seed", "6500", "--moves", "--mapped", "--programs", "16", "--library", &library];
     let document = clean(&arguments);
     for step in ["cuMemCreate", "cuMemMap again", "cuMemRetainAllocationHandle"] {
         assert!(document["steps"][step].as_u64() > Some(0), "{step}: {document}");
@@ -198,7 +198,7 @@ fn the_library_with_pauses() {
     for arguments in
         [&["--seed", "6800"][..], &["--seed", "6900", "--mapped"], &["--seed", "6950", "--moves"]]
     {
-        let common = ["--pauses", "--programs", "8", "--library", &library];
+        let common = ["--pauses", "--programs", "5", "--library", &library];
         let document = clean(&[arguments, &common].concat());
         assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
     }
@@ -210,7 +210,7 @@ fn the_library_with_pauses() {
 fn all_changes_at_once_beside_partners_that_are_killed() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
-    let common = ["--pauses", "--partners", "--programs", "8", "--library", &library];
+    let common = ["--pauses", "--partners", "--programs", "5", "--library", &library];
     let failing = ["--seed", "60197", "--moves", "--limits", "--failing"];
     for arguments in [&["--seed", "7600", "--moves", "--limits"][..], &["--seed", "7700"], &failing] {
         let document = clean(&[arguments, &common].concat());
@@ -224,7 +224,7 @@ fn all_changes_at_once_beside_partners_that_are_killed() {
 fn programs_that_take_turns_beside_others_that_are_killed() {
     let library = built("libwmshim.so");
     let library = library.to_string_lossy();
-    let document = clean(&["--seed", "7900", "--turns", "--programs", "12", "--library", &library]);
+    let document = clean(&["--seed", "7900", "--turns", "--programs", "8", "--library", &library]);
     assert!(document["asks"].as_u64() > Some(0), "no program waited for its turn: {document}");
 }
 
