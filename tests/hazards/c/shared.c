@@ -17,6 +17,7 @@
  *   fault                    reads all blocks, and has a kernel write where no memory is
  *   abandon                  destroys a stream that is captured
  *   cancelled LINE           has a thread obey that line that is to be cancelled, while the GPU copies; the thread ends after it
+ *   child                    forks a child, which lives for 0.3 s beside the program and then exits
  *   endless                  sets memory without an end, which the driver refuses
  *   free BLOCK
  *   piece BLOCK SEED MIB     the same in memory of its own: cuMemCreate, cuMemMap; it fills the reserved addresses
@@ -41,6 +42,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -669,6 +671,19 @@ static pthread_t verifier;
 static int is_last, is_beside, is_late;
 static const char *last_answer = "";
 
+/* The child makes no call of the driver, and runs the handlers of an exit. */
+static void fork_child(void)
+{
+    fflush(NULL);
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+    if (fork())
+        return;
+    is_last = 0;
+    usleep(300000);
+    exit(0);
+}
+
 static void *verify_beside(void *none)
 {
     MUST(cuCtxSetCurrent(primary));
@@ -766,6 +781,8 @@ static void obey(char *line)
         fault();
     else if (!strcmp(line, "abandon"))
         abandon();
+    else if (!strcmp(line, "child"))
+        fork_child();
     else if (!strcmp(line, "endless"))
         return (void)puts(cuMemsetD8_v2(0, 0, (size_t)-1) == CUDA_SUCCESS ? "done?" : "done");
     else if (!strcmp(line, "launch"))

@@ -1,5 +1,5 @@
-//! Hazard (data race): after a random order of loads, writes, graphs, frees, pauses, kills and
-//! exits a process reads another one's bytes, or loses its own.
+//! Hazard (data race): after a random order of loads, writes, graphs, frees, pauses, kills, forks,
+//! cancellations and exits a process reads another one's bytes, or loses its own.
 //!
 //! Three programs obey random commands, some of them at the same time, and remember the expected
 //! content of each block, which is one of `cuMemAlloc`, a piece of `cuMemCreate`, or a
@@ -55,7 +55,7 @@ impl Known {
         };
         let seed = rng.u32(100..10_000);
         let way = WAYS[rng.usize(..WAYS.len())];
-        match rng.u32(..10) {
+        match rng.u32(..12) {
             0..3 => {
                 self.written(block);
                 Some(vec![format!("write {way} {block} {seed}")])
@@ -75,6 +75,11 @@ impl Known {
                 Some(vec![format!("capture {} {block} {seed}", WAYS[way]), "launch".to_owned()])
             }
             8 => self.graph.map(|_| vec!["launch".to_owned()]),
+            9 => Some(vec!["child".to_owned()]),
+            10 => {
+                self.written(block);
+                Some(vec![format!("cancelled write {way} {block} {seed}")])
+            }
             _ => None,
         }
     }
