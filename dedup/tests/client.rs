@@ -209,7 +209,9 @@ fn nothing_is_lost_with_a_broker() {
 }
 
 fn until_due(client: &Client) {
-    std::thread::sleep(client.retry_at().expect("there is an attempt").saturating_duration_since(Instant::now()));
+    std::thread::sleep(
+        client.retry_at().expect("there is an attempt").saturating_duration_since(Instant::now()),
+    );
 }
 
 #[test]
@@ -236,7 +238,11 @@ fn the_reasons_for_no_broker_say_whether_another_attempt_is_useful() {
     assert!(error.is_final() && error.to_string().contains("No such file"), "{error}");
     stage.home.program = Some("/bin/true".into());
     let client = Client::connect(stage.home.clone(), start).expect("a broker may come");
-    assert!(client.is_lost() && client.retry_at().is_some_and(|at| at > Instant::now()) && client.broker().is_none());
+    assert!(
+        client.is_lost()
+            && client.retry_at().is_some_and(|at| at > Instant::now())
+            && client.broker().is_none()
+    );
     stage.home.folder = stage.home.folder.join("long".repeat(64));
     let error = Client::connect(stage.home.clone(), start).expect_err("no address");
     assert!(matches!(error, ConnectError::Link(LinkError::Address { .. })) && error.is_final());
