@@ -59,14 +59,27 @@ impl BrokerConnection {
         Ok(process)
     }
 
-    /// The broker does what it is for: after the next loss the first attempt comes soon.
-    pub(super) fn is_well(&mut self) {
-        self.backoff = BACKOFF.0;
+    /// The same for a client that has nothing to tell a new broker.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open). One that [is final](ConnectError::is_final) is the last:
+    /// no further attempt is due.
+    pub(super) fn connect(&mut self) -> Result<(), ConnectError> {
+        match self.open() {
+            Ok(_) => {
+                self.reset_backoff();
+                Ok(())
+            }
+            Err(error) => {
+                self.retry_at = self.retry_at.filter(|_| !error.is_final());
+                Err(error)
+            }
+        }
     }
 
-    /// There is no further attempt.
-    pub(super) fn give_up(&mut self) {
-        self.retry_at = None;
+    /// The broker knows all that it has to: after the next loss the first attempt comes soon.
+    pub(super) fn reset_backoff(&mut self) {
+        self.backoff = BACKOFF.0;
     }
 
     /// To wait for what the broker sends. `None`: there is no connection.

@@ -62,17 +62,9 @@ impl CopyClient {
         if !self.connection.is_due() {
             return !self.is_lost();
         }
-        match self.connection.open() {
-            Ok(_) => {
-                self.connection.is_well();
-                self.connections += 1;
-            }
-            Err(error) => {
-                log::info!("paused programs use no common copies: {error}");
-                if error.is_final() {
-                    self.connection.give_up();
-                }
-            }
+        match self.connection.connect() {
+            Ok(()) => self.connections += 1,
+            Err(error) => log::info!("paused programs use no common copies: {error}"),
         }
         !self.is_lost()
     }

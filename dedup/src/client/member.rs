@@ -14,48 +14,39 @@ use crate::turns::message::{TurnOrder, TurnReport};
 
 /// The broker of this process's turns, if there is one.
 #[derive(Debug)]
-pub struct TurnClient(BrokerConnection);
+pub struct TurnClient {
+    connection: BrokerConnection,
+}
 
 impl TurnClient {
     /// Not connected yet.
     pub fn new(home: BrokerHome, start: StartBroker) -> Self {
-        Self(BrokerConnection::new(home, start, Role::Member))
+        Self { connection: BrokerConnection::new(home, start, Role::Member) }
     }
 
     /// Is there a connection? Connects if there is none and the last attempt was long enough ago,
     /// and starts a broker if none listens. Returns `None` if it is not the time for an attempt. An
     /// error that [is final](ConnectError::is_final) is the last one.
     pub fn connect(&mut self) -> Option<Result<(), ConnectError>> {
-        if !self.0.is_lost() {
+        if !self.connection.is_lost() {
             return Some(Ok(()));
         }
-        self.0.is_due().then(|| match self.0.open() {
-            Ok(_) => {
-                self.0.is_well();
-                Ok(())
-            }
-            Err(error) => {
-                if error.is_final() {
-                    self.0.give_up();
-                }
-                Err(error)
-            }
-        })
+        self.connection.is_due().then(|| self.connection.connect())
     }
 
     /// Is there a connection now?
     pub fn is_connected(&self) -> bool {
-        !self.0.is_lost()
+        !self.connection.is_lost()
     }
 
     /// The time of the next attempt to [`connect`](Self::connect); `None`: there is none.
     pub fn retry_at(&self) -> Option<Instant> {
-        self.0.retry_at()
+        self.connection.retry_at()
     }
 
     /// To wait for orders. `None`: there is no connection.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.0.socket()
+        self.connection.socket()
     }
 
     /// Tells the broker how this process is.
@@ -93,7 +84,7 @@ impl TurnClient {
 
     /// Forgets the connection: the broker has ended, or does not speak.
     pub fn lose(&mut self) {
-        self.0.lose();
+        self.connection.lose();
     }
 
     fn lost(&mut self, error: io::Error) -> io::Error {

@@ -245,7 +245,7 @@ impl Client {
         }
         let told = self.offer_again(&mut export).and_then(|()| self.take_again());
         if told.is_ok() {
-            self.connection.is_well();
+            self.connection.reset_backoff();
         }
         told.is_ok()
     }
