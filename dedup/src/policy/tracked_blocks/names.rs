@@ -20,12 +20,7 @@ impl BlockFacts {
     }
 
     /// All names, by the index of the first chunk, whether the memory may be shared or not.
-    pub fn names(&self) -> impl Iterator<Item = (u64, Fingerprint)> {
-        self.named()
-    }
-
-    /// The same, for the rules.
-    pub(super) fn named(&self) -> impl Iterator<Item = (u64, Fingerprint)> {
+    pub fn named(&self) -> impl Iterator<Item = (u64, Fingerprint)> {
         let is_each = self.unit == 1;
         let each = self.fingerprints.iter().filter(move |_| is_each);
         let whole = self.name(0).filter(|_| !is_each).map(|name| (0, name));

@@ -17,7 +17,7 @@ impl Sharing {
         for block in self.blocks.all() {
             let facts = block.facts();
             let bytes = block.unit * CHUNK_BYTES;
-            for (index, fingerprint) in facts.names() {
+            for (index, fingerprint) in facts.named() {
                 let start = block.chunk_address(index);
                 named.push(SharableMemory {
                     range: start..start + bytes,
