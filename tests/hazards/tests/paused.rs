@@ -264,7 +264,7 @@ fn a_call_of_the_driver_that_fails_loses_no_byte() {
             refused += run(&format!("{function}:{}", made + later)).1;
         }
     }
-    assert!(refused > 3, "calls failed in {refused} moves");
+    assert!(refused > 5, "calls failed in {refused} moves");
 }
 
 #[test]

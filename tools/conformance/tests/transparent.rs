@@ -22,3 +22,9 @@ fn the_shim_answers_as_the_bare_driver_does() {
 fn it_does_so_while_memory_may_move() {
     compared("gate", &[("WMSHIM_MIGRATE", "on")]);
 }
+
+/// The same, without moves that the library begins itself.
+#[test]
+fn it_does_so_while_it_can_be_paused() {
+    compared("pausable", &[("WMSHIM_PAUSE", "on")]);
+}
