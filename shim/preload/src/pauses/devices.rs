@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use wm_driver::Tier;
+use wm_driver::{Gpu, Tier};
 use wm_memory::{Manager, MoveRefusal};
 
 use super::outcome::{LeftBlocks, PauseError};
@@ -30,6 +30,11 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// Copies were waited for by other threads, and one of them may have failed on the way.
 pub(super) fn see_copies_end(moves: &Migrations) -> Result<(), PauseError> {
     drain(moves, (Instant::now() + SETTLED).into())
+}
+
+/// Bytes of the host that may be taken.
+pub(super) fn host_available() -> u64 {
+    registry::all().map(|manager| manager.gpu().host_available()).min().unwrap_or(0)
 }
 
 /// What was left behind goes to the driver, and idle memory of the device.

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use wm_driver::{Device, Gpu, Tier};
+use wm_driver::{Device, Tier};
 use wm_memory::{Manager, MoveRefusal};
 
 use super::common::leaving;
-use super::devices::{give_back, rest_of, see_copies_end};
+use super::devices::{give_back, host_available, rest_of, see_copies_end};
 use super::files::{CameBack, StorePlace, StoredPause, Transferring, WantedMemory};
 use super::outcome::{LeftBlocks, PauseError, Paused, Resumed, movable};
 use super::unmapped::AwayPlace;
@@ -68,7 +68,7 @@ fn written(
     place: &StorePlace,
 ) -> Result<StoredPause, PauseError> {
     let wanted: Vec<WantedMemory> = registry::all().flat_map(|manager| wanted_of(moves, manager)).collect();
-    let stored = StoredPause::write(place, available(), &wanted, &pauses.progress)?;
+    let stored = StoredPause::write(place, host_available(), &wanted, &pauses.progress)?;
     see_copies_end(moves)?;
     Ok(stored)
 }
@@ -77,11 +77,6 @@ fn written(
 fn give_back_host(manager: &'static Manager<Device>) {
     physical::cache().give_back(manager, Tier::Host, u64::MAX);
     manager.give_back_elsewhere();
-}
-
-/// Bytes of the host that may be taken.
-fn available() -> u64 {
-    registry::all().map(|manager| manager.gpu().host_available()).min().unwrap_or(0)
 }
 
 /// The memory of a device's blocks that is there, each handle's once.

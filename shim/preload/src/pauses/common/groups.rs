@@ -1,7 +1,7 @@
 //! Copies of memory in groups, some segments each: what other processes have copied is compared,
 //! and the rest is written.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -9,16 +9,14 @@ use rustix::io::Errno;
 use wm_abi::CUdevice;
 use wm_dedup::chunk::SharableMemory;
 use wm_dedup::client::{CopyClient, CopyPlace as FoundPlace};
-use wm_driver::{Gpu, lock};
+use wm_driver::lock;
 
 use super::CommonBook;
 use super::kept::{CommonPlace, CopiedMemory, RememberedCopy};
 use super::segment::{MappedSegment, OpenSegment};
 use super::verified;
-use crate::pauses::files::{
-    ChunkPlace, FileFailure, FileProgress, StoredMemory, Transferring, staged_out, transfer, transfer_threads,
-};
-use crate::registry;
+use crate::pauses::devices::host_available;
+use crate::pauses::files::{ChunkPlace, FileFailure, StoredMemory, Transfers, staged_out, transfer_threads};
 
 /// Bytes of a group, unless a single memory has more.
 const GROUP: u64 = 512 << 20;
@@ -89,7 +87,11 @@ fn first_group(named: &[Candidate]) -> usize {
 impl CommonBook {
     /// Finds or makes copies of memory of which none is remembered. Returns what has one now, and
     /// the bytes that no process had written before.
-    pub(super) fn copy(&mut self, candidates: &[Candidate]) -> (Vec<CopiedMemory>, u64) {
+    pub(super) fn copy(
+        &mut self,
+        candidates: &[Candidate],
+        transfers: &Transfers<'_>,
+    ) -> (Vec<CopiedMemory>, u64) {
         let (mut copied, mut written) = (Vec::new(), 0);
         if candidates.is_empty() || !self.is_connected() {
             return (copied, written);
@@ -98,7 +100,7 @@ impl CommonBook {
         while !rest.is_empty() {
             let (group, later) = rest.split_at(first_group(rest));
             rest = later;
-            match self.copy_group(group) {
+            match self.copy_group(group, transfers) {
                 Ok((mut more, new)) => {
                     copied.append(&mut more);
                     written += new;
@@ -124,10 +126,14 @@ impl CommonBook {
 
     /// A group of memories: what other processes have copied is compared, and the rest is written
     /// where other processes use it, too.
-    fn copy_group(&mut self, group: &[Candidate]) -> Result<(Vec<CopiedMemory>, u64), FileFailure> {
+    fn copy_group(
+        &mut self,
+        group: &[Candidate],
+        transfers: &Transfers<'_>,
+    ) -> Result<(Vec<CopiedMemory>, u64), FileFailure> {
         let places = self.find(&group.iter().collect::<Vec<_>>())?;
         let mut new = NewSegments::create()?;
-        let room = registry::all().map(|manager| manager.gpu().host_available()).min().unwrap_or(0);
+        let room = host_available();
         let mut entries: Vec<GroupEntry> = Vec::new();
         for (candidate, place) in group.iter().zip(places) {
             let memory = &candidate.memory;
@@ -140,8 +146,8 @@ impl CommonBook {
                 None => {}
             }
         }
-        let unequal = self.transfer(&entries, &new)?;
-        entries.retain(|entry| !unequal.contains(&entry.range().start));
+        let unequal = self.transfer(&entries, &new, transfers)?;
+        entries.retain(|entry| unequal.range(entry.range().clone()).next().is_none());
         for (number, (open, _)) in new.0.iter().enumerate() {
             self.offer(open, number, &mut entries)?;
         }
@@ -171,9 +177,14 @@ impl CommonBook {
         Ok(found.places.into_iter().map(|found| found.and_then(place)).collect())
     }
 
-    /// Writes what is new, and compares the rest. The first addresses of what is not equal.
-    fn transfer(&self, entries: &[GroupEntry<'_>], new: &NewSegments) -> Result<HashSet<u64>, FileFailure> {
-        let unequal = Mutex::new(HashSet::new());
+    /// Writes what is new, and compares the rest. The addresses of chunks that are not equal.
+    fn transfer(
+        &self,
+        entries: &[GroupEntry<'_>],
+        new: &NewSegments,
+        transfers: &Transfers<'_>,
+    ) -> Result<BTreeSet<u64>, FileFailure> {
+        let unequal = Mutex::new(BTreeSet::new());
         let mut segments: Vec<&MappedSegment> = Vec::new();
         let memory: Option<Vec<StoredMemory>> = entries
             .iter()
@@ -190,19 +201,15 @@ impl CommonBook {
             })
             .collect();
         let memory = memory.ok_or(Errno::BADF)?;
-        let first = |address: u64| {
-            let holds = |entry: &&GroupEntry<'_>| entry.range().contains(&address);
-            entries.iter().find(holds).map(|entry| entry.range().start)
-        };
-        transfer(&memory, &FileProgress::new(), Transferring::Usual, |manager, buffer, chunk| {
+        transfers.of(&memory, |manager, buffer, chunk| {
             let bytes = &staged_out(manager, buffer, chunk)?[..chunk.bytes as usize];
             let place = chunk.place;
             if let Some((open, _)) = new.0.get(place.file) {
                 return Ok(open.write(place.offset, bytes)?);
             }
             let copy = segments.get(place.file - new.0.len());
-            if copy.and_then(|copy| copy.chunk(place.offset, chunk.bytes)) != Some(bytes) {
-                lock(&unequal).extend(first(chunk.address));
+            if !copy.is_some_and(|copy| copy.has(place.offset, bytes)) {
+                lock(&unequal).insert(chunk.address);
             }
             Ok(())
         })?;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use wm_abi::CUdevice;
-use wm_driver::{Gpu, KeyedFingerprint};
+use wm_driver::KeyedFingerprint;
 
+use crate::pauses::devices::host_available;
 use crate::registry;
 
 /// Memory of the host that is left to programs, bytes, while copies are kept that are of no use at
@@ -81,6 +82,5 @@ impl RememberedCopy {
 
 /// Has the host too little memory for copies of so many bytes that are of no use at present?
 pub(super) fn is_host_short(bytes: u64) -> bool {
-    let available = registry::all().map(|manager| manager.gpu().host_available()).min();
-    available.is_some_and(|available| available < bytes.max(LEFT))
+    host_available() < bytes.max(LEFT)
 }

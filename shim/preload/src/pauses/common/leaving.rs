@@ -17,7 +17,7 @@ use super::{CommonBook, verified};
 use crate::moves::Migrations;
 use crate::pauses::PausedParts;
 use crate::pauses::devices::see_copies_end;
-use crate::pauses::files::{ChunkPlace, StoredMemory, StoredPause, Transferring};
+use crate::pauses::files::{ChunkPlace, FileProgress, StoredMemory, StoredPause, Transferring, Transfers};
 use crate::pauses::outcome::Paused;
 use crate::registry;
 
@@ -41,10 +41,13 @@ pub(in crate::pauses) fn leave(parts: PausedParts, paused: &mut Paused) {
     let Some(mut book) = pauses.common.take(client) else { return };
     // For the fingerprints of what has a copy.
     registry::all().for_each(|manager| moves.load_code_now(manager));
-    let mut copied = book.clean();
+    // `wmctl` shows the step's own, which is that of files.
+    let progress = FileProgress::new();
+    let transfers = Transfers::new(&progress, Transferring::Usual);
+    let mut copied = book.clean(&transfers);
     let known: HashSet<u64> = copied.iter().map(|one| one.range.start).collect();
     let others = named.into_iter().filter(|one| !known.contains(&one.range.start));
-    let (mut more, written) = book.copy(&others.filter_map(candidate).collect::<Vec<_>>());
+    let (mut more, written) = book.copy(&others.filter_map(candidate).collect::<Vec<_>>(), &transfers);
     copied.append(&mut more);
     if see_copies_end(moves).is_err() {
         copied.clear();
@@ -94,7 +97,7 @@ fn stored(book: &CommonBook, moves: &Migrations, copied: &[CopiedMemory]) -> Sto
 
 impl CommonBook {
     /// Memory of which a copy is remembered, and that was not written since.
-    fn clean(&mut self) -> Vec<CopiedMemory> {
+    fn clean(&mut self, transfers: &Transfers<'_>) -> Vec<CopiedMemory> {
         let mut kept: Vec<(u64, RememberedCopy)> =
             self.kept.all().map(|(address, copy)| (address, copy.clone())).collect();
         kept.retain(|(address, copy)| {
@@ -102,7 +105,7 @@ impl CommonBook {
             copy.lives(*address)
                 && registry::existing(copy.device).is_some_and(|manager| is_whole(manager, &range))
         });
-        let clean = verified::clean(self, &kept);
+        let clean = verified::clean(self, &kept, transfers);
         let mut copied = Vec::new();
         self.kept = RememberedCopies::default();
         for ((address, copy), prints) in kept.into_iter().zip(clean) {

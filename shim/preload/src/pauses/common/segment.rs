@@ -111,6 +111,11 @@ impl MappedSegment {
             ))
         }
     }
+
+    /// Are these the bytes at an offset?
+    pub(super) fn has(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.chunk(offset, bytes.len() as u64) == Some(bytes)
+    }
 }
 
 impl Drop for MappedSegment {

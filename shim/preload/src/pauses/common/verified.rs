@@ -1,7 +1,7 @@
 //! Which memory has the bytes of a copy still: by the keyed fingerprints that were taken when it
 //! was seen to be equal, or byte by byte where there are none.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -11,17 +11,21 @@ use wm_driver::{Gpu, KeyedFingerprint, lock};
 
 use super::CommonBook;
 use super::kept::{CopiedMemory, RememberedCopy};
-use crate::pauses::files::{ChunkPlace, FileProgress, StoredMemory, Transferring, staged_out, transfer};
+use crate::pauses::files::{ChunkPlace, StoredMemory, Transfers, staged_out};
 use crate::registry;
 
 /// The fingerprints of each of these memories that has the bytes of its copy: none of it where they
 /// cannot be taken. `None`: it was written since, or that is not known.
-pub(super) fn clean(book: &CommonBook, kept: &[(u64, RememberedCopy)]) -> Vec<Option<Vec<KeyedFingerprint>>> {
+pub(super) fn clean(
+    book: &CommonBook,
+    kept: &[(u64, RememberedCopy)],
+    transfers: &Transfers<'_>,
+) -> Vec<Option<Vec<KeyedFingerprint>>> {
     let of_copy = |(address, copy): &(u64, RememberedCopy)| (copy.device, *address..*address + copy.bytes);
     let now = prints_of(&kept.iter().map(of_copy).collect::<Vec<_>>());
     let has_none = |one: &RememberedCopy, now: &[KeyedFingerprint]| now.is_empty() || one.prints.is_empty();
     let open = kept.iter().zip(&now).filter(|((_, copy), now)| has_none(copy, now));
-    let equal = equal_bytes(book, &open.map(|(one, _)| one).collect::<Vec<_>>());
+    let equal = equal_bytes(book, &open.map(|(one, _)| one).collect::<Vec<_>>(), transfers);
     let of_each = kept.iter().zip(now).map(|((address, copy), now)| {
         let is_clean = if has_none(copy, &now) { equal.contains(address) } else { now == copy.prints };
         is_clean.then_some(now)
@@ -63,8 +67,12 @@ fn prints_of(memory: &[(CUdevice, Range<u64>)]) -> Vec<Vec<KeyedFingerprint>> {
 }
 
 /// The first addresses of memories that are equal to their copies.
-fn equal_bytes(book: &CommonBook, open: &[&(u64, RememberedCopy)]) -> HashSet<u64> {
-    let unequal = Mutex::new(HashSet::new());
+fn equal_bytes(
+    book: &CommonBook,
+    open: &[&(u64, RememberedCopy)],
+    transfers: &Transfers<'_>,
+) -> HashSet<u64> {
+    let unequal = Mutex::new(BTreeSet::new());
     let mut segments = Vec::new();
     let memory: Vec<StoredMemory> = open
         .iter()
@@ -74,10 +82,9 @@ fn equal_bytes(book: &CommonBook, open: &[&(u64, RememberedCopy)]) -> HashSet<u6
             Some(StoredMemory::in_segment((copy.device, &(*address..*address + copy.bytes)), None, place))
         })
         .collect();
-    let all = transfer(&memory, &FileProgress::new(), Transferring::Usual, |manager, buffer, chunk| {
+    let all = transfers.of(&memory, |manager, buffer, chunk| {
         let bytes = &staged_out(manager, buffer, chunk)?[..chunk.bytes as usize];
-        let copy = segments.get(chunk.place.file).and_then(|one| one.chunk(chunk.place.offset, chunk.bytes));
-        if copy != Some(bytes) {
+        if !segments.get(chunk.place.file).is_some_and(|copy| copy.has(chunk.place.offset, bytes)) {
             lock(&unequal).insert(chunk.address);
         }
         Ok(())
@@ -86,9 +93,6 @@ fn equal_bytes(book: &CommonBook, open: &[&(u64, RememberedCopy)]) -> HashSet<u6
         return HashSet::new();
     }
     let unequal = lock(&unequal);
-    let is_equal = |one: &&StoredMemory| {
-        let range = one.address..one.address + one.bytes;
-        !unequal.iter().any(|address| range.contains(address))
-    };
+    let is_equal = |one: &&StoredMemory| unequal.range(one.address..one.address + one.bytes).next().is_none();
     memory.iter().filter(is_equal).map(|one| one.address).collect()
 }

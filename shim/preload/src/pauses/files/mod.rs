@@ -28,11 +28,11 @@ pub(super) use chunks::{FileChunk, StoredMemory};
 pub(crate) use chunks::{FileFailure, FileProgress};
 pub(super) use store::ChunkPlace;
 pub(crate) use store::StorePlace;
-use transfer::{ChunkFeed, THREADS, transfer_fed};
-pub(super) use transfer::{Transferring, transfer, transfer_threads};
+use transfer::{ChunkFeed, THREADS};
+pub(super) use transfer::{Transferring, Transfers, transfer_threads};
 
-/// Where the bytes of a pause lie: in files of its own, in copies that processes have in common,
-/// whose places are behind those of the files, or in both.
+/// Where the bytes of a pause lie: in files of its own, in copies that processes have in common, or
+/// in both. The segments of the copies are numbered behind the files.
 #[derive(Debug, Default)]
 struct PauseStore {
     files: Option<FileStore>,
@@ -108,7 +108,7 @@ impl StoredPause {
         let mut sizes = [0; THREADS];
         let memory: Vec<StoredMemory> = wanted.iter().map(|wanted| placed(wanted, &mut sizes)).collect();
         let store = FileStore::create(place, &sizes, available)?;
-        transfer(&memory, progress, Transferring::Usual, |manager, buffer, chunk| {
+        Transfers::new(progress, Transferring::Usual).of(&memory, |manager, buffer, chunk| {
             Ok(store.write(chunk.place, staged_out(manager, buffer, chunk)?)?)
         })?;
         let store = PauseStore { files: Some(store), ..PauseStore::default() };
@@ -164,7 +164,7 @@ impl StoredPause {
         let mut mapped = Vec::new();
         let unread = Mutex::new(Vec::new());
         let map = |feed: &ChunkFeed| rest = self.map(std::mem::take(&mut rest), feed, &mut mapped, &mut came);
-        let all = transfer_fed(map, progress, how, |manager, buffer, chunk| {
+        let all = Transfers::new(progress, how).fed(map, |manager, buffer, chunk| {
             let read = self.read(manager, buffer, chunk);
             // The others are read all the same.
             read.or_else(|why| {

@@ -34,6 +34,14 @@ pub(in crate::pauses) enum Transferring {
     AtExit,
 }
 
+/// The transfers of one step. The pinned buffer of each thread is kept for the next transfer, since
+/// the driver pins and unpins memory for one thread at a time.
+pub(in crate::pauses) struct Transfers<'a> {
+    progress: &'a FileProgress,
+    how: Transferring,
+    buffers: Mutex<Vec<StagingBuffer>>,
+}
+
 /// The chunks that wait for a thread.
 pub(super) struct ChunkFeed {
     chunks: Mutex<WaitingChunks>,
@@ -82,54 +90,84 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Carries out a transfer for each chunk of memory. The first error ends it. What was freed is left
-/// out: frees pass while the process is paused.
-pub(in crate::pauses) fn transfer(
-    memory: &[StoredMemory],
-    progress: &FileProgress,
-    how: Transferring,
-    one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
-) -> Result<(), FileFailure> {
-    let borrowed = borrowed();
-    let is_there = |one: &&StoredMemory| {
-        borrowed.iter().any(|(device, memory)| *device == one.device && memory.has(one.address))
-    };
-    let memory: Vec<&StoredMemory> = memory.iter().filter(is_there).collect();
-    progress.begin(memory.iter().flat_map(|one| &one.chunks).map(|chunk| chunk.bytes).sum());
-    transfer_fed(|feed| memory.into_iter().for_each(|one| feed.add(one)), progress, how, one)
-}
+impl<'a> Transfers<'a> {
+    pub(in crate::pauses) fn new(progress: &'a FileProgress, how: Transferring) -> Self {
+        Self { progress, how, buffers: Mutex::default() }
+    }
 
-/// The same for the chunks that `find` adds. They stay mapped until all is over.
-pub(super) fn transfer_fed(
-    find: impl FnOnce(&ChunkFeed),
-    progress: &FileProgress,
-    how: Transferring,
-    one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
-) -> Result<(), FileFailure> {
-    let _borrowed = borrowed();
-    let (feed, failure, ends) = (ChunkFeed::new(), Mutex::new(None), AtomicBool::new(false));
-    let work = || {
-        let goes_on = || (how == Transferring::AtExit || !process::exiting()) && !ends.load(Relaxed);
-        let done = each(&feed, goes_on, |manager, buffer, chunk| {
-            one(manager, buffer, chunk)?;
-            progress.done.fetch_add(chunk.bytes, Relaxed);
-            Ok(())
+    /// Carries out `one` for each chunk of memory. The first error ends it. What was freed is left
+    /// out: frees pass while the process is paused.
+    pub(in crate::pauses) fn of(
+        &self,
+        memory: &[StoredMemory],
+        one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
+    ) -> Result<(), FileFailure> {
+        let borrowed = borrowed();
+        let is_there = |one: &&StoredMemory| {
+            borrowed.iter().any(|(device, memory)| *device == one.device && memory.has(one.address))
+        };
+        let memory: Vec<&StoredMemory> = memory.iter().filter(is_there).collect();
+        self.progress.begin(memory.iter().flat_map(|one| &one.chunks).map(|chunk| chunk.bytes).sum());
+        self.fed(|feed| memory.into_iter().for_each(|one| feed.add(one)), one)
+    }
+
+    /// The same for the chunks that `find` adds. They stay mapped until all is over.
+    pub(super) fn fed(
+        &self,
+        find: impl FnOnce(&ChunkFeed),
+        one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure> + Sync,
+    ) -> Result<(), FileFailure> {
+        let _borrowed = borrowed();
+        let (feed, failure, ends) = (ChunkFeed::new(), Mutex::new(None), AtomicBool::new(false));
+        let work = || {
+            let goes_on = || (self.how == Transferring::AtExit || !process::exiting()) && !ends.load(Relaxed);
+            let done = self.each(&feed, goes_on, |manager, buffer, chunk| {
+                one(manager, buffer, chunk)?;
+                self.progress.done.fetch_add(chunk.bytes, Relaxed);
+                Ok(())
+            });
+            if let Err(why) = done {
+                ends.store(true, Relaxed);
+                lock(&failure).get_or_insert(why);
+            }
+        };
+        let others = if self.how == Transferring::AtExit { 0 } else { transfer_threads() - 1 };
+        thread::beside(c"wmshim-files", STACK, (0..others).map(|_| &work), || {
+            let closing = Closing(&feed);
+            find(&feed);
+            drop(closing);
+            work();
         });
-        if let Err(why) = done {
-            ends.store(true, Relaxed);
-            lock(&failure).get_or_insert(why);
+        let failure = *lock(&failure);
+        let has_ended = lock(&feed.chunks).waiting.is_empty();
+        failure.or((!has_ended).then_some(FileFailure::Exiting)).map_or(Ok(()), Err)
+    }
+
+    /// One thread's part. A buffer with which a copy has failed is not kept.
+    fn each(
+        &self,
+        feed: &ChunkFeed,
+        goes_on: impl Fn() -> bool,
+        one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure>,
+    ) -> Result<(), FileFailure> {
+        let mut buffer = None;
+        while goes_on() {
+            let Some((device, chunk)) = feed.next() else { break };
+            let manager = registry::existing(device).ok_or(FileFailure::Exiting)?;
+            let buffer = match &mut buffer {
+                Some(buffer) => buffer,
+                none => none.insert(self.buffer(manager)?),
+            };
+            one(manager, buffer, &chunk)?;
         }
-    };
-    let others = if how == Transferring::AtExit { 0 } else { transfer_threads() - 1 };
-    thread::beside(c"wmshim-files", STACK, (0..others).map(|_| &work), || {
-        let closing = Closing(&feed);
-        find(&feed);
-        drop(closing);
-        work();
-    });
-    let failure = *lock(&failure);
-    let has_ended = lock(&feed.chunks).waiting.is_empty();
-    failure.or((!has_ended).then_some(FileFailure::Exiting)).map_or(Ok(()), Err)
+        lock(&self.buffers).extend(buffer);
+        Ok(())
+    }
+
+    fn buffer(&self, manager: &Manager<Device>) -> Result<StagingBuffer, FileFailure> {
+        let kept = lock(&self.buffers).pop();
+        kept.map_or_else(|| manager.gpu().staging_buffer(CHUNK as usize).map_err(FileFailure::Copy), Ok)
+    }
 }
 
 /// How many threads transfer: half of the processors that this one may use.
@@ -141,23 +179,4 @@ pub(in crate::pauses) fn transfer_threads() -> usize {
 /// Keeps the memory of all devices mapped where it is.
 fn borrowed() -> Vec<(CUdevice, BorrowedMemory<'static, Device>)> {
     registry::all().map(|manager| (manager.gpu().ordinal(), manager.borrow_memory())).collect()
-}
-
-/// One thread's part.
-fn each(
-    feed: &ChunkFeed,
-    goes_on: impl Fn() -> bool,
-    one: impl Fn(&Manager<Device>, &mut StagingBuffer, &FileChunk) -> Result<(), FileFailure>,
-) -> Result<(), FileFailure> {
-    let mut buffer = None;
-    while goes_on() {
-        let Some((device, chunk)) = feed.next() else { return Ok(()) };
-        let manager = registry::existing(device).ok_or(FileFailure::Exiting)?;
-        let buffer = match &mut buffer {
-            Some(buffer) => buffer,
-            none => none.insert(manager.gpu().staging_buffer(CHUNK as usize).map_err(FileFailure::Copy)?),
-        };
-        one(manager, buffer, &chunk)?;
-    }
-    Ok(())
 }
