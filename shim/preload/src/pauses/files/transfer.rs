@@ -34,8 +34,8 @@ pub(in crate::pauses) enum Transferring {
     AtExit,
 }
 
-/// The transfers of one step. The pinned buffer of each thread is kept for the next transfer, since
-/// the driver pins and unpins memory for one thread at a time.
+/// The transfers of one step. The pinned buffer of each thread is kept for the next transfer: the
+/// driver takes time to pin memory.
 pub(in crate::pauses) struct Transfers<'a> {
     progress: &'a FileProgress,
     how: Transferring,
