@@ -26,6 +26,7 @@
 //! A plain value: time, events and credit are told.
 
 mod costs;
+mod recess;
 mod way;
 
 use std::fmt;
@@ -35,6 +36,7 @@ use smallvec::SmallVec;
 
 use super::wait_budget::{WAIT, WaitWorth, link_time};
 use costs::WayCosts;
+use recess::Recess;
 pub(super) use way::Way;
 use way::{CAREFUL_WAYS, WAYS};
 
@@ -84,15 +86,11 @@ const TOO_FEW: u64 = 4;
 
 /// A way that moves memory is tried where the best way takes so many times as long as all that is
 /// on the host takes to come, and as much to leave.
-const PROMISE: f64 = 2.0;
+const PROMISE: f64 = 1.5;
 
 /// Where blocks that changed places have made the program faster than so many times its first
 /// steps, or are used less from the host, the places before are tried last.
 const GAINED: f64 = 0.8;
-
-/// A recess is so many times as long as the measurement before it, and at most this time.
-const RECESS: u32 = 15;
-const LONGEST_RECESS: Duration = Duration::from_secs(60);
 
 /// Periods of the best way before another one is tried again; twice as many after each vain trial,
 /// and in any case so many times as long as the trial took.
@@ -143,6 +141,10 @@ pub(super) struct WayTrial {
     looked: TrialClock,
     /// The period, and the event at which it became about as long as it is.
     period: Option<(u64, u64)>,
+    /// No period is believed at present.
+    is_rough: bool,
+    /// The waits of the last trial were used up before it had measured anything.
+    is_starved: bool,
     /// Waits that brought moves, since the begin.
     waits: u32,
     costs: WayCosts,
@@ -162,8 +164,7 @@ pub(super) struct WayTrial {
     rests_until: Duration,
     /// The pace of a measurement that was too good to be believed.
     doubted: Option<f64>,
-    /// Nothing need be recorded for that time.
-    recess: Option<Duration>,
+    recess: Recess,
 }
 
 impl fmt::Display for WayTrial {
@@ -278,6 +279,7 @@ impl WayTrial {
             let untold = if self.is_careful { CAREFUL_UNTOLD } else { UNTOLD };
             let may_begin = period.is_some() || now.time >= untold;
             self.note_step(period, now);
+            self.is_rough = period.is_none();
             self.look(period.unwrap_or_else(|| window(now)).max(EVENTS), may_begin, now);
             before != self.phase
         }
@@ -321,12 +323,14 @@ impl WayTrial {
             }
             Phase::Chosen(way, rest) if is_whole => {
                 let (pace, took) = (self.pace(now), now.time - self.begin.time);
-                self.costs.note(way, pace);
+                self.costs.note(way, pace, self.is_rough);
                 self.is_provisional &= way != Way::Bring;
+                self.recess.measured(took, self.is_rough);
                 self.rest(way, rest, now, length);
                 let rests = self.is_careful && is_step && !way.moves_at_launches();
-                let recess = took.saturating_mul(RECESS).min(LONGEST_RECESS);
-                self.recess = (rests && self.chosen() == Some(way)).then_some(recess);
+                if !rests || self.chosen() != Some(way) {
+                    self.recess.cancel();
+                }
             }
             Phase::Untold | Phase::Chosen(..) => {}
         }
@@ -353,6 +357,7 @@ impl WayTrial {
         let is_settling = matches!(self.phase, Phase::Settling(_));
         if way.moves_at_launches() && now.credit < WAIT {
             // Its waits are used up, so what comes now would not be its cost.
+            self.is_starved = true;
             self.vain += 1;
             return self.start(Phase::Chosen(self.best().0, self.vain_rest()), now);
         }
@@ -380,22 +385,21 @@ impl WayTrial {
         self.choose(now);
     }
 
-    /// A trial is over: the best way goes on. The next trial is soon if a way was never measured.
+    /// A trial is over: the best way goes on.
     fn choose(&mut self, now: TrialClock) {
         let (tried, best) = (self.way(), self.costs.best_beside(self.ways(), self.before));
+        self.is_starved = false;
         self.vain = if best == tried { 0 } else { self.vain + 1 };
-        let (is_soon, took) = (self.untried(now).is_some(), now.time - self.trial_since);
-        let rest = if is_soon { 1 } else { self.vain_rest() };
-        let rests_for = if is_soon || best == tried { 0 } else { REST_OF_TRIAL };
-        self.rests_until = now.time + took.saturating_mul(rests_for);
-        self.start(Phase::Chosen(best, rest), now);
+        let rests_for = if best == tried { 0 } else { REST_OF_TRIAL };
+        self.rests_until = now.time + (now.time - self.trial_since).saturating_mul(rests_for);
+        self.start(Phase::Chosen(best, self.vain_rest()), now);
     }
 
     fn vain_rest(&self) -> u32 {
         (REST << self.vain.saturating_sub(1).min(10)).min(LONGEST_REST)
     }
 
-    /// A period of the best way is over.
+    /// A period of the best way is over. The next trial is at once if a way was never measured.
     fn rest(&mut self, way: Way, rest: u32, now: TrialClock, length: u64) {
         let best = self.costs.best_beside(self.ways(), Some(way));
         if best != way {
@@ -403,7 +407,9 @@ impl WayTrial {
             self.vain += 1;
             return self.try_way(best, way, now, length);
         }
-        if rest > 1 || now.time < self.rests_until {
+        // That it promises a gain may be known since a moment ago.
+        let is_new = !self.is_starved && self.untried(now).is_some();
+        if !is_new && (rest > 1 || now.time < self.rests_until) {
             return self.start(Phase::Chosen(way, rest.saturating_sub(1).max(1)), now);
         }
         match self.untried(now).or_else(|| self.other(now)) {
@@ -447,7 +453,7 @@ impl WayTrial {
 
     fn set_cost(&mut self, way: Way, cost: f64) {
         self.is_provisional &= way != Way::Bring;
-        self.costs.set(way, cost);
+        self.costs.set(way, cost, self.is_rough);
     }
 
     fn untried(&self, now: TrialClock) -> Option<Way> {

@@ -31,6 +31,8 @@ struct WayCost {
     mean: f64,
     /// Periods that it is of, up to [`PERIODS`].
     periods: u32,
+    /// The program was not known to repeat itself, so its events were those of any two seconds.
+    is_rough: bool,
 }
 
 impl WayCosts {
@@ -45,19 +47,22 @@ impl WayCosts {
         if self.uneven > 0 { PERIODS } else { 1 }
     }
 
-    /// A trial has measured it, for [`periods`](Self::periods).
-    pub(super) fn set(&mut self, way: Way, cost: f64) {
-        self.costs[way as usize] = Some(WayCost { mean: cost, periods: self.periods() });
+    /// A trial has measured it, for [`periods`](Self::periods). `is_rough`: no period was known.
+    pub(super) fn set(&mut self, way: Way, cost: f64, is_rough: bool) {
+        self.costs[way as usize] = Some(WayCost { mean: cost, periods: self.periods(), is_rough });
     }
 
-    /// The pace of the chosen way in one more period.
-    pub(super) fn note(&mut self, way: Way, pace: f64) {
-        let before = self.costs[way as usize].unwrap_or(WayCost { mean: pace, periods: 0 });
+    /// The pace of the chosen way in one more period, or in a time of that kind.
+    pub(super) fn note(&mut self, way: Way, pace: f64, is_rough: bool) {
+        let fresh = WayCost { mean: pace, periods: 0, is_rough };
+        // A rough pace is that of bursts of events as well, and no measure for a period.
+        let known = self.costs[way as usize].filter(|before| is_rough || !before.is_rough);
+        let before = known.unwrap_or(fresh);
         let periods = (before.periods + 1).min(PERIODS);
         let mean = before.mean + (pace - before.mean) / f64::from(periods);
         let is_dear = pace > UNEVEN * before.mean;
         self.uneven = if is_dear { UNEVEN_PERIODS } else { self.uneven.saturating_sub(1) };
-        self.costs[way as usize] = Some(WayCost { mean, periods });
+        self.costs[way as usize] = Some(WayCost { mean, periods, is_rough: before.is_rough });
     }
 
     /// Of the known ways. One that moves memory at launches has to gain something.
@@ -90,14 +95,14 @@ mod tests {
     fn of_two_that_are_alike_the_chosen_one_stays() {
         let mut costs = WayCosts::default();
         let ways = [Way::Leave, Way::Bring, Way::Follow];
-        costs.set(Way::Bring, 1.0);
-        costs.set(Way::Follow, 0.995);
+        costs.set(Way::Bring, 1.0, false);
+        costs.set(Way::Follow, 0.995, false);
         assert_eq!(costs.best(&ways), (Way::Follow, 0.995));
         assert_eq!(costs.best_beside(&ways, Some(Way::Bring)), Way::Bring);
         assert_eq!(costs.best_beside(&ways, Some(Way::Leave)), Way::Follow, "it is not measured");
-        costs.set(Way::Leave, 1.01);
+        costs.set(Way::Leave, 1.01, false);
         assert_eq!(costs.best(&ways).0, Way::Leave, "the others have to gain something");
-        costs.set(Way::Follow, 0.9);
+        costs.set(Way::Follow, 0.9, false);
         assert_eq!(costs.best_beside(&ways, Some(Way::Bring)), Way::Follow);
     }
 }
