@@ -27,6 +27,7 @@
 
 mod costs;
 mod recess;
+mod steady;
 mod way;
 
 use std::fmt;
@@ -37,6 +38,7 @@ use smallvec::SmallVec;
 use super::wait_budget::{WAIT, WaitWorth, link_time};
 use costs::WayCosts;
 use recess::Recess;
+use steady::SteadyPeriod;
 pub(super) use way::Way;
 use way::{CAREFUL_WAYS, WAYS};
 
@@ -62,9 +64,10 @@ const UNTOLD: Duration = Duration::from_secs(8);
 /// The same of a careful trial, which goes on with the way of those steps, and then takes a recess.
 const CAREFUL_UNTOLD: Duration = Duration::from_secs(3);
 
-/// A period is believed if it has stayed the same for its own length, up to one part in so many. A
-/// loop within a step passes for a period at times.
-const STEADY_PART: u64 = 16;
+/// Memory of the host is still being made while one part in so many more lies there than at the
+/// begin. A careful trial does not begin then, for that time at most.
+const GROWN_PART: u64 = 16;
+const LONGEST_UNTOLD: Duration = Duration::from_secs(60);
 
 /// A measurement ends without a wait of the host after so many times its events.
 const UNALIGNED: u64 = 8;
@@ -139,8 +142,7 @@ pub(super) struct WayTrial {
     phase: Phase,
     begin: TrialClock,
     looked: TrialClock,
-    /// The period, and the event at which it became about as long as it is.
-    period: Option<(u64, u64)>,
+    period: SteadyPeriod,
     /// No period is believed at present.
     is_rough: bool,
     /// The waits of the last trial were used up before it had measured anything.
@@ -256,7 +258,7 @@ impl WayTrial {
 
     /// Launches are recorded again.
     pub(super) fn resume(&mut self, now: TrialClock) {
-        (self.begin, self.looked, self.period) = (now, now, None);
+        (self.begin, self.looked, self.period) = (now, now, SteadyPeriod::default());
     }
 
     /// A wait has brought moves.
@@ -275,25 +277,13 @@ impl WayTrial {
     ) -> bool {
         event - self.looked.event >= LOOK && {
             let (before, now) = (self.phase, clock());
-            let period = self.steady(event, period);
+            let period = self.period.at(event, period);
             let untold = if self.is_careful { CAREFUL_UNTOLD } else { UNTOLD };
             let may_begin = period.is_some() || now.time >= untold;
             self.note_step(period, now);
             self.is_rough = period.is_none();
             self.look(period.unwrap_or_else(|| window(now)).max(EVENTS), may_begin, now);
             before != self.phase
-        }
-    }
-
-    /// The period, if it is believed.
-    fn steady(&mut self, event: u64, period: Option<u64>) -> Option<u64> {
-        let is_like = |before: u64| period.is_some_and(|now| now.abs_diff(before) <= before / STEADY_PART);
-        match self.period.filter(|(before, _)| is_like(*before)) {
-            Some((_, since)) => period.filter(|period| event - since >= *period),
-            None => {
-                self.period = period.map(|period| (period, event));
-                None
-            }
         }
     }
 
@@ -315,6 +305,7 @@ impl WayTrial {
         let is_whole = events >= length && (is_step || events >= UNALIGNED * length);
         self.looked = now;
         match self.phase {
+            Phase::Untold if is_whole && may_begin && self.has_grown(now) => self.begin = now,
             Phase::Untold if is_whole && may_begin => self.begin_trials(now, length),
             Phase::Settling(way) => self.look_at_trial(way, now, length, is_whole),
             Phase::Measuring(way) => {
@@ -334,6 +325,12 @@ impl WayTrial {
             }
             Phase::Untold | Phase::Chosen(..) => {}
         }
+    }
+
+    /// Has a careful trial to wait for the program's memory?
+    fn has_grown(&self, now: TrialClock) -> bool {
+        let before = self.begin.elsewhere;
+        self.is_careful && now.elsewhere > before + before / GROWN_PART && now.time < LONGEST_UNTOLD
     }
 
     /// A period is known, or the program has run for some time: its pace stands for

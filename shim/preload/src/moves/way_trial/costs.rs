@@ -55,12 +55,12 @@ impl WayCosts {
     /// The pace of the chosen way in one more period, or in a time of that kind.
     pub(super) fn note(&mut self, way: Way, pace: f64, is_rough: bool) {
         let fresh = WayCost { mean: pace, periods: 0, is_rough };
-        // A rough pace is that of bursts of events as well, and no measure for a period.
+        // A rough pace is that of bursts of events, too: no measure for a period, nor for another.
         let known = self.costs[way as usize].filter(|before| is_rough || !before.is_rough);
         let before = known.unwrap_or(fresh);
         let periods = (before.periods + 1).min(PERIODS);
         let mean = before.mean + (pace - before.mean) / f64::from(periods);
-        let is_dear = pace > UNEVEN * before.mean;
+        let is_dear = !is_rough && pace > UNEVEN * before.mean;
         self.uneven = if is_dear { UNEVEN_PERIODS } else { self.uneven.saturating_sub(1) };
         self.costs[way as usize] = Some(WayCost { mean, periods, is_rough: before.is_rough });
     }

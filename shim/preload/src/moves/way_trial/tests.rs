@@ -264,22 +264,23 @@ fn a_program_that_becomes_faster_is_not_an_uneven_one() {
 /// for as long as such a program needs.
 #[test]
 fn a_pace_without_a_period_is_no_measure_for_one() {
-    let mut now = TrialClock { is_arranged: true, elsewhere: u64::MAX / 4, ..TrialClock::default() };
-    let (mut trial, mut left) = (WayTrial::new(true), 0);
-    for step in 0..60_u64 {
-        // Six seconds, in four steps of many allocations, pass before the period is seen.
-        let (events, micros) = if step < 4 { (4 * PERIOD, 2500) } else { (PERIOD, 12_500) };
-        let is_seen = step >= 6;
-        for _ in 0..events {
-            let slower = if trial.way() == Way::Leave { 3 } else { 2 };
-            now.event += 1;
-            now.time += Duration::from_micros(micros * slower / 2);
-            trial.record(now.event, is_seen.then_some(PERIOD), || now);
+    for (burst, seen_after) in [(4, 6), (4, 9), (24, 6), (24, 9)] {
+        let mut now = TrialClock { is_arranged: true, elsewhere: u64::MAX / 4, ..TrialClock::default() };
+        let (mut trial, mut left) = (WayTrial::new(true), 0);
+        for step in 0..60_u64 {
+            // Six seconds, in four steps of many allocations, pass before the period is seen.
+            let (events, micros) = if step < 4 { (burst * PERIOD, 10_000 / burst) } else { (PERIOD, 12_500) };
+            for _ in 0..events {
+                let slower = if trial.way() == Way::Leave { 3 } else { 2 };
+                now.event += 1;
+                now.time += Duration::from_micros(micros * slower / 2);
+                trial.record(now.event, (step >= seen_after).then_some(PERIOD), || now);
+            }
+            now.host_waits += 1;
+            left += u64::from(trial.way() == Way::Leave);
         }
-        now.host_waits += 1;
-        left += u64::from(trial.way() == Way::Leave);
+        assert!(left <= 6, "{left} of 60 steps: burst {burst}, seen after {seen_after}, {trial}");
     }
-    assert!(left <= 4, "{left} of 60 steps");
 }
 
 /// Hazard (silent degradation): a faster way is tried after minutes only, since the program was not
@@ -313,4 +314,25 @@ fn a_way_that_promises_a_gain_is_tried_once_that_is_known() {
         brought += u64::from(trial.way() == Way::Bring);
     }
     assert!(brought >= 25, "{brought} of 40 steps: {trial}");
+}
+
+/// Hazard (latency): the steps in which memory of the host is made stand for the cost of the places
+/// of then, so that the program goes on with slower ones.
+#[test]
+fn steps_that_make_memory_are_not_measured() {
+    let mut now = TrialClock { is_arranged: true, ..TrialClock::default() };
+    let (mut trial, mut left) = (WayTrial::new(true), 0);
+    for step in 0..60_u64 {
+        for _ in 0..PERIOD {
+            let making = if step < 3 { 60_000 } else { 0 };
+            let cost = if trial.way() == Way::Leave { 3000 } else { 2000 };
+            now.elsewhere += if step < 3 { 10_000_000 } else { 0 };
+            now.event += 1;
+            now.time += Duration::from_micros(cost + making);
+            trial.record(now.event, None, || now);
+        }
+        now.host_waits += 1;
+        left += u64::from(trial.way() == Way::Leave);
+    }
+    assert!(left <= 15, "{left} of 60 steps, {trial}");
 }
