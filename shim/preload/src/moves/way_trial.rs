@@ -319,7 +319,7 @@ impl WayTrial {
                 self.recess.measured(took, self.is_rough);
                 self.rest(way, rest, now, length);
                 let rests = self.is_careful && is_step && !way.moves_at_launches();
-                if !rests || self.chosen() != Some(way) {
+                if !rests || self.chosen() != Some(way) || !self.costs.is_level() {
                     self.recess.cancel();
                 }
             }
@@ -406,7 +406,8 @@ impl WayTrial {
         }
         // That it promises a gain may be known since a moment ago.
         let is_new = !self.is_starved && self.untried(now).is_some();
-        if !is_new && (rest > 1 || now.time < self.rests_until) {
+        let rests = !is_new && (rest > 1 || now.time < self.rests_until);
+        if rests || !self.costs.is_level() {
             return self.start(Phase::Chosen(way, rest.saturating_sub(1).max(1)), now);
         }
         match self.untried(now).or_else(|| self.other(now)) {

@@ -336,3 +336,31 @@ fn steps_that_make_memory_are_not_measured() {
     }
     assert!(left <= 15, "{left} of 60 steps, {trial}");
 }
+
+/// Hazard (latency): blocks are still changing places, and a way that is faster than these are at
+/// that moment, but slower than they will be, is chosen. Paces of a ResNet on an H200.
+#[test]
+fn places_that_become_better_are_not_given_up_for_a_way_that_is_worse_in_the_end() {
+    let arranged = [2518, 2181, 1911, 1484, 1448, 1150, 1243, 991];
+    let steps = play(WayTrial::new(true), 60, true, |way, step| match way {
+        Way::Arrange => arranged[step.min(arranged.len() - 1)] * 10,
+        Way::Leave => 21_600,
+        Way::Bring => 11_300,
+        Way::Follow => 30_330,
+    });
+    let others = steps[20..].iter().filter(|(way, _)| *way != Way::Arrange).count();
+    assert!(others <= 4, "{steps:?}");
+}
+
+/// Hazard (thrashing): one step that something else has delayed changes the way. Paces of a LoRA.
+#[test]
+fn one_slow_step_does_not_change_the_way() {
+    let steps = play(WayTrial::new(true), 60, true, |way, step| match way {
+        Way::Arrange | Way::Leave => 30_400,
+        Way::Bring if step % 12 == 11 => 30_100,
+        Way::Bring => 15_000 + (step as u64 * 7 % 5) * 600,
+        Way::Follow => 18_500,
+    });
+    let others = steps[20..].iter().filter(|(way, _)| *way != Way::Bring).count();
+    assert!(others <= 2, "{steps:?}");
+}
