@@ -53,6 +53,7 @@ pub struct Device {
     oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
     idle_host_memory: fn(CUdevice, u64) -> Option<Handle>,
     overflowed: fn(),
+    may_be_held: fn() -> bool,
     changed: fn(),
     pub(crate) fingerprints: Fingerprinting,
     /// `None`: the process has no contexts but those that have allocated.
@@ -107,6 +108,7 @@ impl Device {
             oom_answer: |_, _| OomAnswer::Spill,
             idle_host_memory: |_, _| None,
             overflowed: || (),
+            may_be_held: || false,
             changed: || (),
             fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
             living_contexts: None,
@@ -138,6 +140,12 @@ impl Device {
     #[must_use]
     pub fn with_idle_host_memory(self, idle_host_memory: fn(CUdevice, u64) -> Option<Handle>) -> Self {
         Self { idle_host_memory, ..self }
+    }
+
+    /// The same device in a process that knows whether the host may hold a stream back.
+    #[must_use]
+    pub fn with_holds(self, may_be_held: fn() -> bool) -> Self {
+        Self { may_be_held, ..self }
     }
 
     /// The same device, which tells of changes of its memory.
@@ -479,6 +487,10 @@ impl Gpu for Device {
 
     fn overflowed(&self) {
         (self.overflowed)();
+    }
+
+    fn may_be_held(&self) -> bool {
+        (self.may_be_held)()
     }
 
     fn changed(&self) {

@@ -267,6 +267,12 @@ pub trait Gpu: Send + Sync {
         OomAnswer::Spill
     }
 
+    /// May the host hold a stream of the process back now? Work that waits for that stream may wait
+    /// for the very thread that submits it.
+    fn may_be_held(&self) -> bool {
+        false
+    }
+
     /// Memory of the host of so many bytes, made as [`Gpu::create`] makes it and mapped nowhere,
     /// that lies idle elsewhere in the process: it is the caller's from now on. Called without a
     /// lock.

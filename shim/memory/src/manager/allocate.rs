@@ -25,7 +25,8 @@ impl<G: Gpu> Manager<G> {
     /// calling thread: a hit does not.
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
         let _whole = Uncancelled::new();
-        let met = self.meet(Attempt::new(request));
+        let may_be_held = self.gpu.may_be_held();
+        let met = self.meet(Attempt { may_be_held, ..Attempt::new(request) });
         self.gpu.changed();
         met
     }

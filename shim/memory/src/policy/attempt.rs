@@ -21,6 +21,8 @@ pub(crate) struct Attempt {
     pub(crate) may_order: bool,
     /// The requesting stream cannot be made to wait.
     pub(crate) cannot_order: bool,
+    /// The host may hold a stream back until the requesting one has gone on.
+    pub(crate) may_be_held: bool,
     /// The host has waited, and nothing became free.
     pub(crate) waited: bool,
     /// Memory that the driver and the host have left.
@@ -48,6 +50,7 @@ impl Attempt {
             queried_all: false,
             may_order: false,
             cannot_order,
+            may_be_held: false,
             waited: false,
             room: None,
             is_relieved: false,
@@ -88,7 +91,7 @@ impl Attempt {
 
     /// Another plan has ended: the results of earlier rounds may be outdated.
     pub(crate) fn start_over(&mut self) {
-        *self = Self::new(self.request);
+        *self = Self { may_be_held: self.may_be_held, ..Self::new(self.request) };
     }
 }
 

@@ -148,6 +148,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     registry::set_callbacks(Callbacks {
         on_shortage: shortage::of_block,
         idle_host_memory: shortage::idle_host_memory,
+        may_be_held: || PROCESS.moves.may_be_held(),
         on_overflow: || PROCESS.overflow.note(),
         fingerprints: Fingerprinting {
             prepare: |context| PROCESS.moves.prepare_fingerprints(context),

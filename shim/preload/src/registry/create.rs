@@ -83,6 +83,7 @@ fn build(
     let gpu = Device::new(driver(), streams(), device, context)?
         .beside(host_of_others, callbacks.on_shortage, callbacks.on_overflow)
         .with_idle_host_memory(callbacks.idle_host_memory)
+        .with_holds(callbacks.may_be_held)
         .with_fingerprints(callbacks.fingerprints);
     let gpu = if (callbacks.knows_contexts)() { gpu.with_contexts(living_contexts) } else { gpu };
     for from in REGISTRY.peers.of_owner(device) {

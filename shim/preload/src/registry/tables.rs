@@ -22,6 +22,8 @@ pub(crate) struct Callbacks {
     pub(crate) on_shortage: fn(CUdevice, Shortfall) -> OomAnswer,
     /// Idle memory of the host of so many bytes, which no manager has.
     pub(crate) idle_host_memory: fn(CUdevice, u64) -> Option<Handle>,
+    /// May the host hold a stream back now?
+    pub(crate) may_be_held: fn() -> bool,
     /// A block was given out that its device has no room for.
     pub(crate) on_overflow: fn(),
     /// Keyed fingerprints of chunks.

@@ -12,6 +12,11 @@ impl Inner {
 }
 
 impl Model {
+    /// Whether the host may hold a stream back from now on.
+    pub fn hold(&self, is_held: bool) {
+        self.lock().is_held = is_held;
+    }
+
     /// Bytes of a range that the CPU may use.
     pub fn bytes_on_cpu(&self, range: &Range<u64>) -> u64 {
         let bytes = |(start, mapping): (&u64, &Mapping)| {

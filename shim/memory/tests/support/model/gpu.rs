@@ -276,6 +276,10 @@ impl Gpu for Model {
         self.lock().oom_answer.unwrap_or(OomAnswer::Spill)
     }
 
+    fn may_be_held(&self) -> bool {
+        self.lock().is_held
+    }
+
     fn external_usage(&self) -> u64 {
         (self.on_call)();
         self.external_usage.get().map_or(0, |of_others| of_others())

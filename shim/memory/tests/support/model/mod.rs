@@ -94,6 +94,8 @@ struct Inner {
     oom_answer: Option<OomAnswer>,
     /// A tier whose memory the driver refuses, whatever it says to have left.
     refused: Option<Tier>,
+    /// The host may hold a stream back.
+    is_held: bool,
     /// Memory of the host that another owner in the process has idle.
     idle_elsewhere: Vec<(u64, Handle)>,
 }

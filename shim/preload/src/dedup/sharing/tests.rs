@@ -165,6 +165,7 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
     registry::set_callbacks(Callbacks {
         on_shortage: |_, _| OomAnswer::Spill,
         idle_host_memory: |_, _| None,
+        may_be_held: || false,
         on_overflow: || {},
         fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
         knows_contexts: || false,
