@@ -388,8 +388,7 @@ impl WayTrial {
         let (tried, best) = (self.way(), self.costs.best_beside(self.ways(), self.before));
         self.is_starved = false;
         self.vain = if best == tried { 0 } else { self.vain + 1 };
-        let rests_for = if best == tried { 0 } else { REST_OF_TRIAL };
-        self.rests_until = now.time + (now.time - self.trial_since).saturating_mul(rests_for);
+        self.rests_until = now.time + (now.time - self.trial_since).saturating_mul(REST_OF_TRIAL);
         self.start(Phase::Chosen(best, self.vain_rest()), now);
     }
 
