@@ -189,6 +189,15 @@ fn memory_of_the_programs_own_with_moves() {
     assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
 }
 
+/// Hazard (deadlock): with less memory than it needs a stream of the program waits for memory that
+/// another one frees, and the host holds that one until the first has gone on. Program 151 did so.
+#[test]
+fn a_stream_that_the_host_holds_keeps_no_other_one_waiting() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    clean(&["--seed", "145", "--moves", "--mapped", "--programs", "8", "--library", &library]);
+}
+
 /// Hazard (wrong result): bytes change, or a call waits for ever, while the process is paused and
 /// resumed at any moment.
 #[test]
