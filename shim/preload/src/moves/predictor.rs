@@ -163,6 +163,7 @@ impl Predictor {
                 host_waits,
                 credit,
                 elsewhere: self.placer.bytes_elsewhere(),
+                host_bytes: self.placer.host_bytes(),
                 is_arranged: self.placer.is_arranged(),
                 reads_less: self.placer.reads_less(),
             }
@@ -214,8 +215,8 @@ impl Predictor {
         }
         self.recess = None;
         let (event, time) = (self.placer.events().0, self.since.elapsed());
-        let host_waits = host_waits();
-        self.trial.resume(TrialClock { event, time, host_waits, ..TrialClock::default() });
+        let (host_waits, host_bytes) = (host_waits(), self.placer.host_bytes());
+        self.trial.resume(TrialClock { event, time, host_waits, host_bytes, ..TrialClock::default() });
         true
     }
 

@@ -117,6 +117,8 @@ pub(super) struct TrialClock {
     pub(super) credit: Duration,
     /// Bytes that are not on the device.
     pub(super) elsewhere: u64,
+    /// Bytes that launches have used from the host so far.
+    pub(super) host_bytes: u64,
     /// Blocks have changed places since they were allocated.
     pub(super) is_arranged: bool,
     /// So launches use less from the host, as far as is known.
@@ -288,14 +290,17 @@ impl WayTrial {
         }
     }
 
-    /// Where no period is known, the host waits once in a step.
+    /// Where no period is known, a step has at least one wait of the host, and uses at least what is
+    /// on the host.
     fn note_step(&mut self, period: Option<u64>, now: TrialClock) {
         let since = now.time.saturating_sub(self.begin.time).as_secs_f64();
-        let waits = now.host_waits - self.begin.host_waits;
-        match period {
-            Some(period) => self.step = self.best().1.min(self.pace(now)) * period as f64,
-            None if waits > 0 => self.step = since / waits as f64,
-            None => {}
+        let waits = (now.host_waits - self.begin.host_waits) as f64;
+        let uses = (now.host_bytes - self.begin.host_bytes) as f64 / now.elsewhere.max(1) as f64;
+        let steps = [waits, uses].into_iter().filter(|most| *most >= 1.0).reduce(f64::min);
+        match (period, steps) {
+            (Some(period), _) => self.step = self.best().1.min(self.pace(now)) * period as f64,
+            (None, Some(steps)) => self.step = since / steps,
+            (None, None) => {}
         }
     }
 

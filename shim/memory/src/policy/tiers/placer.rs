@@ -104,6 +104,8 @@ pub struct TierPlacer {
     arranges_at: u64,
     exchanges: ExchangeBudget,
     reads: HostReads,
+    /// Bytes that launches have used from the host where nothing moved.
+    host_bytes: u64,
     /// Blocks have changed places.
     is_arranged: bool,
     /// At the last look none did.
@@ -127,6 +129,7 @@ impl TierPlacer {
             arranges_at: ARRANGED,
             exchanges: ExchangeBudget::default(),
             reads: HostReads::default(),
+            host_bytes: 0,
             is_arranged: false,
             is_settled: false,
         }
@@ -256,6 +259,7 @@ impl TierPlacer {
         let elsewhere = self.elsewhere(&used.blocks);
         self.debt = self.debt.saturating_add(elsewhere);
         self.reads.add(elsewhere, self.away_from_home(&used.blocks));
+        self.host_bytes = self.host_bytes.saturating_add(elsewhere);
         self.add_uses(&used);
     }
 
@@ -367,6 +371,12 @@ impl TierPlacer {
     /// since the last change of places.
     pub fn reads_less(&self) -> bool {
         self.reads.are_less()
+    }
+
+    /// Bytes of all blocks that launches have used from the host so far, where nothing moved for
+    /// them: those of a block count at each use.
+    pub fn host_bytes(&self) -> u64 {
+        self.host_bytes
     }
 
     /// Did the last look at all blocks find none that are to change places?

@@ -102,7 +102,7 @@ fn a_way_that_moves_memory_is_tried_where_it_promises_a_gain() {
                 credit: ENOUGH,
                 elsewhere,
                 is_arranged,
-                reads_less: false,
+                ..TrialClock::default()
             };
             trial.record(event, (event > 2 * PERIOD).then_some(PERIOD), || now);
             has_moved |= trial.way() != Way::Arrange;
@@ -363,4 +363,27 @@ fn one_slow_step_does_not_change_the_way() {
     });
     let others = steps[20..].iter().filter(|(way, _)| *way != Way::Bring).count();
     assert!(others <= 2, "{steps:?}");
+}
+
+/// Hazard (silent degradation): a program of which no period is seen waits often in each step, and
+/// passes for one of short steps, to which moves promise nothing.
+#[test]
+fn a_step_uses_at_least_what_is_on_the_host() {
+    let tries = |uses: u64| {
+        let elsewhere = 10_000_000_000;
+        let mut now = TrialClock { credit: ENOUGH, elsewhere, ..TrialClock::default() };
+        let (mut trial, mut has_moved) = (WayTrial::new(true), false);
+        for _ in 0..20 * PERIOD {
+            // Two seconds and sixteen waits a step; to come and leave takes 0.4 s.
+            now.event += 1;
+            now.time += Duration::from_micros(12_500);
+            now.host_waits += u64::from(now.event.is_multiple_of(10));
+            now.host_bytes += uses * elsewhere / PERIOD;
+            trial.record(now.event, None, || now);
+            has_moved |= trial.way().moves_at_launches();
+        }
+        has_moved
+    };
+    assert!(tries(3), "each byte of the host is used three times a step");
+    assert!(!tries(4), "so often that steps may be too short");
 }
