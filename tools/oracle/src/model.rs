@@ -159,7 +159,9 @@ impl Model {
             Action::Aside(aside) => self.aside(*aside),
             Action::Capture { graph, stream, nodes, .. } => self.capture(*graph, *stream, nodes),
             Action::Build { graph, nodes } => self.build(*graph, step.current, nodes),
-            Action::Retarget { graph, node, block, .. } => self.retarget(*graph, *node, *block),
+            Action::Retarget { graph, node, block, .. } => {
+                self.retarget(step.current, (*graph, *node), *block)
+            }
             Action::EndGraph { graph } => self.end_graph(*graph),
             Action::Launch { graph, stream } => self.launch(*graph, *stream),
             Action::Destroy { stream } => {

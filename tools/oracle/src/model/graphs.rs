@@ -33,10 +33,18 @@ impl Model {
         require(self.graphs.insert(graph, made).is_none(), "a graph is made once")
     }
 
-    /// Runs that were launched before write what they would have written.
-    pub(super) fn retarget(&mut self, number: usize, node: usize, block: usize) -> Verdict {
+    /// Runs that were launched before write what they would have written. The driver checks the
+    /// memory for the context that is current, and the graph is launched in its own.
+    pub(super) fn retarget(
+        &mut self,
+        current: Context,
+        (number, node): (usize, usize),
+        block: usize,
+    ) -> Verdict {
         let context = self.graphs.get(&number).ok_or("no such graph")?.context;
-        self.admits_node(context, &Node::Set { block })?;
+        for context in [context, current] {
+            self.admits_node(context, &Node::Set { block })?;
+        }
         let (step, graph) = (self.steps, self.graphs.get_mut(&number).ok_or("no such graph")?);
         let found = graph.nodes.get_mut(node).filter(|(node, _)| matches!(node, Node::Set { .. }));
         *found.ok_or("no such memset")? = (Node::Set { block }, step);
