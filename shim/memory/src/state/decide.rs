@@ -97,10 +97,10 @@ impl State {
             .unwrap_or_else(|| self.refuse(attempt, rules))
     }
 
-    /// A wait of the GPU for another stream's free is better than slow memory. Not so where the host
-    /// may hold the other stream until this one has gone on: where it is known to hold one, and
-    /// where the limit was changed while the program runs, since with the limit that it began with
-    /// the stream would not wait.
+    /// A wait of the GPU for another stream's free is better than slow memory. Not so where the
+    /// host may hold the other stream until this one has gone on: where it is known to hold one,
+    /// and where the limit was changed while the program runs, since with the limit that it began
+    /// with the stream would not wait.
     fn slowly(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         if self.limits.is_changed || attempt.may_be_held {
             return self.elsewhere(attempt, rules).or_else(|| self.behind_others(attempt, rules));

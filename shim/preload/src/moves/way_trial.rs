@@ -19,9 +19,9 @@
 //! way that moves memory only where the program is so slow that this promises a gain. A measurement
 //! begins and ends at a wait of the host, where a step of most programs ends. It ends early where
 //! it has become slower than the best way, so a trial costs little more than a period of the best.
-//! None begins while memory of the host is still being made, or while the chosen way becomes faster.
-//! Between two measurements of a way that moves nothing at launches there is a recess, in which
-//! launches are not recorded. Invariant: while the waits of a trial are not earned
+//! None begins while memory of the host is still being made, or while the chosen way becomes
+//! faster. Between two measurements of a way that moves nothing at launches there is a recess, in
+//! which launches are not recorded. Invariant: while the waits of a trial are not earned
 //! ([`super::wait_budget`]), calls wait within their share.
 //!
 //! A plain value: time, events and credit are told.
@@ -290,8 +290,8 @@ impl WayTrial {
         }
     }
 
-    /// Where no period is known, a step has at least one wait of the host, and uses at least what is
-    /// on the host.
+    /// Where no period is known, a step has at least one wait of the host, and uses at least what
+    /// is on the host.
     fn note_step(&mut self, period: Option<u64>, now: TrialClock) {
         let since = now.time.saturating_sub(self.begin.time).as_secs_f64();
         let waits = (now.host_waits - self.begin.host_waits) as f64;
