@@ -35,8 +35,14 @@ unsafe extern "C" fn report(block: *mut c_void, bytes: i64, live: usize, held: u
     if device & 0xff == CUDA && bytes.unsigned_abs() > LEAST {
         let start = block as u64;
         match u64::try_from(bytes) {
-            Ok(bytes) => PROCESS.sharing.object_made(start..start.saturating_add(bytes)),
-            Err(_) => PROCESS.sharing.object_freed(start),
+            Ok(bytes) => {
+                PROCESS.sharing.object_made(start..start.saturating_add(bytes));
+                PROCESS.moves.tensor_made(start..start.saturating_add(bytes));
+            }
+            Err(_) => {
+                PROCESS.sharing.object_freed(start);
+                PROCESS.moves.tensor_freed(start);
+            }
         }
     }
     if let Some(real) = real() {

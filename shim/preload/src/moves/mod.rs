@@ -25,6 +25,7 @@ mod step;
 mod step_pace;
 mod stops;
 mod tensor_life;
+mod told_tensors;
 mod touched_groups;
 mod wait_budget;
 #[cfg(test)]

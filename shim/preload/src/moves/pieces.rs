@@ -1,7 +1,7 @@
 //! Memory that the program made itself, as far as it takes part in moves.
 //!
 //! A kernel's pointer names the piece that its first byte is in, and what begins there may go on
-//! through many pieces: [`super::spans`] guesses how far.
+//! through many pieces: [`super::spans`] knows how far, or guesses.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use super::predictor::SMALLEST;
 use super::spans::SizedKernel;
 use super::touched_groups::TouchedGroups;
 use crate::launches::{LaunchWord, TouchedBlock};
-use crate::{physical, registry};
+use crate::{physical, process, registry};
 
 impl Migrations {
     /// Bytes of the smallest piece that moves, as of the smallest block that is recorded.
@@ -70,6 +70,25 @@ impl Migrations {
             next = address + bytes;
         }
         Some((manager, pieces))
+    }
+
+    /// The program's allocator has made a tensor in its segments.
+    pub(crate) fn tensor_made(&self, tensor: Range<u64>) {
+        if self.follows_tensors() {
+            wm_driver::lock(&self.spans).told.made(tensor);
+        }
+    }
+
+    /// The tensor that begins there is gone.
+    pub(crate) fn tensor_freed(&self, start: u64) {
+        if self.follows_tensors() {
+            wm_driver::lock(&self.spans).told.freed(start);
+        }
+    }
+
+    /// Is it noted where tensors lie? Not in a forked child: another thread may have had the lock.
+    fn follows_tensors(&self) -> bool {
+        self.is_migrating() && self.has_pieces() && !process::forked()
     }
 
     /// Adds the pieces that a launch with these words uses, as far as it is guessed.

@@ -1,8 +1,10 @@
 //! How far a kernel's use of the program's own memory goes on from the address that its arguments
 //! name.
 //!
-//! The driver does not know where a tensor ends, but where another one begins is seen: it is an
-//! argument of some launch, a *border*. A use reaches to the nearest border, or to the end of the
+//! Where PyTorch's allocator tells of its tensors ([`super::told_tensors`]), a use of a tensor's
+//! begin is one of all of it. Else, and for an address within a tensor, it is guessed. The driver
+//! does not know where a tensor ends, but where another one begins is seen: it is an argument of
+//! some launch, a *border*. A use reaches to the nearest border, or to the end of the
 //! pieces that follow each other without a gap, but over [`UNSURE`] bytes at most, if nothing tells
 //! more. Three things do:
 //!
@@ -28,6 +30,7 @@ use smallvec::SmallVec;
 
 use super::sizes::PlausibleSizes;
 use super::tensor_life::TensorLife;
+use super::told_tensors::ToldTensors;
 use super::touched_groups::TouchedGroups;
 use crate::launches::TouchedBlock;
 
@@ -65,15 +68,16 @@ pub(super) struct SizedKernel<'a> {
 }
 
 /// The addresses in pieces that launches have named lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Spans {
+    pub(super) told: ToldTensors,
     named: BTreeMap<u64, NamedAddress>,
     launch: u64,
 }
 
 impl Spans {
     pub(super) const fn new() -> Self {
-        Self { named: BTreeMap::new(), launch: 0 }
+        Self { told: ToldTensors::new(), named: BTreeMap::new(), launch: 0 }
     }
 
     /// Adds the pieces that a launch with these words uses, each once, lowest address first. Those
@@ -101,7 +105,8 @@ impl Spans {
         let mut done = 0;
         for word in &words {
             let beside = words.range(word.saturating_add(NEAR)..).next().copied();
-            let end = self.end_of(*word, beside, by.kernel, &sizes);
+            let guess = self.end_of(*word, beside, by.kernel, &sizes);
+            let end = self.told.end_of_use(*word, guess);
             let mut at = done.max(*word);
             while let Some(piece) = find(at).filter(|_| at < end) {
                 at = piece.address + piece.bytes;
@@ -228,6 +233,21 @@ mod tests {
         assert_eq!(used(&mut spans, &[at(201)]), [20, 21, 22, 23], "behind the gap");
         assert_eq!(used(&mut spans, &[at(26), at(25)]), [2, 3], "each once");
         assert_eq!(used(&mut spans, &[at(100), 0, u64::MAX]), [0; 0], "no piece is there");
+    }
+
+    /// Hazard (silent degradation): a tensor is taken for smaller than it is, since nothing shows
+    /// where it ends, and the rest of it stays on the host.
+    #[test]
+    fn a_tensor_that_was_told_is_used_whole() {
+        let mut spans = Spans::new();
+        spans.told.made(at(5)..at(75));
+        used(&mut spans, &[at(40)]);
+        assert_eq!(used(&mut spans, &[at(5)]), [0, 1, 2, 3, 4, 5, 6, 7], "over a part that was named");
+        assert_eq!(used(&mut spans, &[at(5), at(20), at(60)]), [0, 1, 2, 3, 4, 5, 6, 7], "each once");
+        assert_eq!(used(&mut spans, &[at(62)]), [6, 7], "no farther than to its end");
+        assert_eq!(used(&mut spans, &[at(80)]), [8, 9], "another one");
+        spans.told.freed(at(5));
+        assert_eq!(used(&mut Spans { named: BTreeMap::new(), ..spans }, &[at(5)]), [0, 1, 2, 3]);
     }
 
     #[test]
