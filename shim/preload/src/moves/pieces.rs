@@ -75,14 +75,14 @@ impl Migrations {
     /// The program's allocator has made a tensor in its segments.
     pub(crate) fn tensor_made(&self, tensor: Range<u64>) {
         if self.follows_tensors() {
-            wm_driver::lock(&self.spans).told.made(tensor);
+            wm_driver::lock(&self.spans).tensor_made(tensor);
         }
     }
 
     /// The tensor that begins there is gone.
     pub(crate) fn tensor_freed(&self, start: u64) {
         if self.follows_tensors() {
-            wm_driver::lock(&self.spans).told.freed(start);
+            wm_driver::lock(&self.spans).tensor_freed(start);
         }
     }
 

@@ -2,9 +2,11 @@
 //! name.
 //!
 //! Where PyTorch's allocator tells of its tensors ([`super::told_tensors`]), a use of a tensor's
-//! begin is one of all of it. Else, and for an address within a tensor, it is guessed. The driver
-//! does not know where a tensor ends, but where another one begins is seen: it is an argument of
-//! some launch, a *border*. A use reaches to the nearest border, or to the end of the
+//! begin is one of all of it, and no use goes on into another one. A tensor of which parts are
+//! named, as a buffer of many parameters is, is used whole only if the launch's own numbers say so.
+//!
+//! Else the end is guessed. The driver does not know where a tensor ends, but where another one
+//! begins is seen: it is an argument of some launch, a *border*. A use reaches to the nearest border, or to the end of the
 //! pieces that follow each other without a gap, but over [`UNSURE`] bytes at most, if nothing tells
 //! more. Three things do:
 //!
@@ -25,12 +27,13 @@
 //! is gone divides no later one; there are at most [`MOST`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::sizes::PlausibleSizes;
 use super::tensor_life::TensorLife;
-use super::told_tensors::ToldTensors;
+use super::told_tensors::{ToldPlace, ToldTensor, ToldTensors};
 use super::touched_groups::TouchedGroups;
 use crate::launches::TouchedBlock;
 
@@ -70,7 +73,7 @@ pub(super) struct SizedKernel<'a> {
 /// The addresses in pieces that launches have named lately.
 #[derive(Debug)]
 pub(super) struct Spans {
-    pub(super) told: ToldTensors,
+    told: ToldTensors,
     named: BTreeMap<u64, NamedAddress>,
     launch: u64,
 }
@@ -106,7 +109,7 @@ impl Spans {
         for word in &words {
             let beside = words.range(word.saturating_add(NEAR)..).next().copied();
             let guess = self.end_of(*word, beside, by.kernel, &sizes);
-            let end = self.told.end_of_use(*word, guess);
+            let end = self.told_end(*word, guess, &sizes);
             let mut at = done.max(*word);
             while let Some(piece) = find(at).filter(|_| at < end) {
                 at = piece.address + piece.bytes;
@@ -119,6 +122,33 @@ impl Spans {
         for word in words {
             self.named.entry(word).and_modify(|address| address.last = self.launch);
         }
+    }
+
+    /// The allocator has made a tensor.
+    pub(super) fn tensor_made(&mut self, tensor: Range<u64>) {
+        self.told.made(tensor, self.launch);
+    }
+
+    /// The tensor that begins there is gone.
+    pub(super) fn tensor_freed(&mut self, start: u64) {
+        self.told.freed(start);
+    }
+
+    /// Where the use of an address ends by what the allocator tells, and by a guess.
+    fn told_end(&self, word: u64, guess: u64, sizes: &PlausibleSizes) -> u64 {
+        match self.told.at(word) {
+            ToldPlace::Begin(tensor) if sizes.has(tensor.end - word) || !self.has_parts(word, tensor) => {
+                tensor.end
+            }
+            ToldPlace::Begin(ToldTensor { end, .. }) | ToldPlace::Before(end) => guess.min(end),
+            ToldPlace::Unknown => guess,
+        }
+    }
+
+    /// Have launches named addresses within a tensor since it was made?
+    fn has_parts(&self, start: u64, tensor: ToldTensor) -> bool {
+        let from = start.saturating_add(NEAR).min(tensor.end);
+        self.named.range(from..tensor.end).take(LOOKS).any(|(_, part)| part.last > tensor.born)
     }
 
     fn begin_launch(&mut self) {
@@ -240,14 +270,20 @@ mod tests {
     #[test]
     fn a_tensor_that_was_told_is_used_whole() {
         let mut spans = Spans::new();
-        spans.told.made(at(5)..at(75));
         used(&mut spans, &[at(40)]);
-        assert_eq!(used(&mut spans, &[at(5)]), [0, 1, 2, 3, 4, 5, 6, 7], "over a part that was named");
-        assert_eq!(used(&mut spans, &[at(5), at(20), at(60)]), [0, 1, 2, 3, 4, 5, 6, 7], "each once");
-        assert_eq!(used(&mut spans, &[at(62)]), [6, 7], "no farther than to its end");
+        spans.tensor_made(at(5)..at(75));
+        assert_eq!(used(&mut spans, &[at(5)]), [0, 1, 2, 3, 4, 5, 6, 7], "the one at 40 is gone");
         assert_eq!(used(&mut spans, &[at(80)]), [8, 9], "another one");
-        spans.told.freed(at(5));
-        assert_eq!(used(&mut Spans { named: BTreeMap::new(), ..spans }, &[at(5)]), [0, 1, 2, 3]);
+        assert_eq!(used(&mut spans, &[at(62)]), [6, 7], "no farther than to its end");
+        assert_eq!(used(&mut spans, &[at(5)]), [0, 1, 2, 3], "it has parts");
+        assert_eq!(
+            used_with(&mut spans, &[at(5)], &elements(7)),
+            [0, 1, 2, 3, 4, 5, 6, 7],
+            "but for this one"
+        );
+        spans.tensor_freed(at(5));
+        spans.tensor_made(at(5)..at(75));
+        assert_eq!(used(&mut spans, &[at(5)]), [0, 1, 2, 3, 4, 5, 6, 7], "those were another one's");
     }
 
     #[test]

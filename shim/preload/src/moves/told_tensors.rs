@@ -3,26 +3,45 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Live tensors, end by begin. None overlaps another.
+/// Live tensors, by begin. None overlaps another.
 #[derive(Debug)]
-pub(super) struct ToldTensors(BTreeMap<u64, u64>);
+pub(super) struct ToldTensors(BTreeMap<u64, ToldTensor>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ToldTensor {
+    pub(super) end: u64,
+    /// The last launch before it was made.
+    pub(super) born: u64,
+}
+
+/// What was told of an address.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ToldPlace {
+    /// A tensor begins there.
+    Begin(ToldTensor),
+    /// It is in a tensor, or before one, that ends or begins there: no use of it goes on beyond.
+    Before(u64),
+    /// There is none beyond.
+    Unknown,
+}
 
 impl ToldTensors {
     pub(super) const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// A tensor lies in a range. Those that overlap it are gone, although it was not told.
-    pub(super) fn made(&mut self, tensor: Range<u64>) {
-        let last = |tensors: &BTreeMap<u64, u64>| {
-            let (start, end) = tensors.range(..tensor.end).next_back()?;
-            (*end > tensor.start).then_some(*start)
+    /// A tensor lies in a range, since that launch. Those that overlap it are gone, although it was
+    /// not told.
+    pub(super) fn made(&mut self, tensor: Range<u64>, born: u64) {
+        let last = |tensors: &BTreeMap<u64, ToldTensor>| {
+            let (start, other) = tensors.range(..tensor.end).next_back()?;
+            (other.end > tensor.start).then_some(*start)
         };
         while let Some(start) = last(&self.0) {
             self.0.remove(&start);
         }
         if !tensor.is_empty() {
-            self.0.insert(tensor.start, tensor.end);
+            self.0.insert(tensor.start, ToldTensor { end: tensor.end, born });
         }
     }
 
@@ -31,13 +50,14 @@ impl ToldTensors {
         self.0.remove(&start);
     }
 
-    /// Where the use of an address ends, which was guessed. That of a tensor's begin is one of all
-    /// of it, and no use goes on into another one.
-    pub(super) fn end_of_use(&self, address: u64, guess: u64) -> u64 {
+    pub(super) fn at(&self, address: u64) -> ToldPlace {
         match self.0.range(..=address).next_back() {
-            Some((start, end)) if *start == address => *end,
-            Some((_, end)) if address < *end => guess.min(*end),
-            _ => self.0.range(address..).next().map_or(guess, |(next, _)| guess.min(*next)),
+            Some((start, tensor)) if *start == address => ToldPlace::Begin(*tensor),
+            Some((_, tensor)) if address < tensor.end => ToldPlace::Before(tensor.end),
+            _ => {
+                let next = self.0.range(address..).next();
+                next.map_or(ToldPlace::Unknown, |(next, _)| ToldPlace::Before(*next))
+            }
         }
     }
 }
@@ -50,17 +70,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_use_is_of_the_whole_tensor_and_of_no_other() {
+    fn an_address_is_a_tensors_begin_or_before_an_end() {
         let mut tensors = ToldTensors::new();
-        tensors.made(100..200);
-        tensors.made(300..900);
-        let ends = |tensors: &ToldTensors, guess| {
-            [100, 150, 200, 300, 500, 900].map(|at| tensors.end_of_use(at, guess))
-        };
-        assert_eq!(ends(&tensors, 250), [200, 200, 250, 900, 250, 250]);
-        assert_eq!(ends(&tensors, 1000), [200, 200, 300, 900, 900, 1000]);
+        tensors.made(100..200, 1);
+        tensors.made(300..900, 2);
+        let (one, other) = (ToldTensor { end: 200, born: 1 }, ToldTensor { end: 900, born: 2 });
+        assert_eq!([100, 300].map(|at| tensors.at(at)), [one, other].map(ToldPlace::Begin));
+        assert_eq!([50, 150, 200, 899].map(|at| tensors.at(at)), [100, 200, 300, 900].map(ToldPlace::Before));
+        assert_eq!(tensors.at(900), ToldPlace::Unknown);
         tensors.freed(300);
-        assert_eq!(ends(&tensors, 1000), [200, 200, 1000, 1000, 1000, 1000]);
+        assert_eq!([200, 300].map(|at| tensors.at(at)), [ToldPlace::Unknown, ToldPlace::Unknown]);
     }
 
     proptest! {
@@ -70,10 +89,12 @@ mod tests {
         fn none_overlaps_another(made in proptest::collection::vec((0..100_u64, 0..20_u64), 0..60)) {
             let mut tensors = ToldTensors::new();
             for (start, bytes) in made {
-                tensors.made(start..start + bytes);
+                let end = start + bytes;
+                tensors.made(start..end, 7);
                 let all: Vec<_> = tensors.0.iter().collect();
-                prop_assert!(all.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{all:?}");
-                prop_assert!(bytes == 0 || tensors.end_of_use(start, 0) == start + bytes);
+                prop_assert!(all.windows(2).all(|pair| pair[0].1.end <= *pair[1].0), "{all:?}");
+                let begin = ToldPlace::Begin(ToldTensor { end, born: 7 });
+                prop_assert!(bytes == 0 || tensors.at(start) == begin);
             }
         }
     }
