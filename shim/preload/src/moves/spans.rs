@@ -6,9 +6,9 @@
 //! named, as a buffer of many parameters is, is used whole only if the launch's own numbers say so.
 //!
 //! Else the end is guessed. The driver does not know where a tensor ends, but where another one
-//! begins is seen: it is an argument of some launch, a *border*. A use reaches to the nearest border, or to the end of the
-//! pieces that follow each other without a gap, but over [`UNSURE`] bytes at most, if nothing tells
-//! more. Three things do:
+//! begins is seen: it is an argument of some launch, a *border*. A use reaches to the nearest
+//! border, or to the end of the pieces that follow each other without a gap, but over [`UNSURE`]
+//! bytes at most, if nothing tells more. Three things do:
 //!
 //! * *Sizes*: if a border lies as far away as the launch's own numbers say
 //!   ([`super::sizes`]), the use reaches to it, over the borders of tensors that are gone or of
