@@ -403,8 +403,7 @@ impl WayTrial {
 
     /// A period of the best way is over. The next trial is at once if a way was never measured.
     fn rest(&mut self, way: Way, rest: u32, now: TrialClock, length: u64) {
-        let best = self.costs.best_beside(self.ways(), Some(way));
-        if best != way {
+        if let Some(best) = self.costs.much_better(self.ways(), way) {
             // It has become slower. Perhaps the whole program has, or its trial met an easy part.
             self.vain += 1;
             return self.try_way(best, way, now, length);

@@ -11,6 +11,9 @@ const GAIN: f64 = 0.98;
 /// alike would take turns, and each change would look like a gain.
 const CHANGE: f64 = 0.99;
 
+/// Another way is known to be better than the chosen one if it took so much of its time, or less.
+const SLOWER: f64 = 0.9;
+
 /// The cost of a way is the median of so many periods, so that one period which something else has
 /// delayed counts for nothing, and those before blocks changed places only for a while.
 const RECENT: usize = 5;
@@ -121,6 +124,13 @@ impl WayCosts {
         let known = ways.iter().filter_map(|way| Some((*way, self.of(*way)?)));
         let rank = |&(way, cost): &(Way, f64)| rank(way, cost);
         known.min_by(|one, other| rank(one).total_cmp(&rank(other))).unwrap_or((Way::Leave, f64::INFINITY))
+    }
+
+    /// The best way, if the chosen one takes much longer now: by less it differs by chance.
+    pub(super) fn much_better(&self, ways: &[Way], chosen: Way) -> Option<Way> {
+        let (best, least) = self.best(ways);
+        let slower = self.of(chosen).is_some_and(|now| rank(best, least) < SLOWER * rank(chosen, now));
+        (best != chosen && slower).then_some(best)
     }
 
     /// The best way, or the one that was chosen before where that is hardly worse.
