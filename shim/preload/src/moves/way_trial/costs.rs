@@ -14,12 +14,14 @@ const CHANGE: f64 = 0.99;
 /// Another way is known to be better than the chosen one if it took so much of its time, or less.
 const SLOWER: f64 = 0.9;
 
-/// The cost of a way is the median of so many periods, so that one period which something else has
-/// delayed counts for nothing, and those before blocks changed places only for a while.
+/// The cost of a way that moves nothing at launches is the median of so many periods, so that one
+/// period which something else has delayed counts for nothing, and those before blocks changed
+/// places only for a while.
 const RECENT: usize = 5;
 
-/// In an uneven program it is the mean of so many periods, about: a server that reads new requests
-/// between many answers has cheap periods and dear ones, and both are its time.
+/// That of another way, and of each in an uneven program, is the mean of so many periods, about: a
+/// server that reads new requests between many answers has cheap periods and dear ones, and both
+/// are its time.
 const PERIODS: u32 = 32;
 
 /// A period that takes so many times the mean makes the program an uneven one, for so many periods.
@@ -83,7 +85,8 @@ impl WayCosts {
     /// `None`: it was not measured.
     pub(super) fn of(&self, way: Way) -> Option<f64> {
         let cost = self.costs[way as usize].as_ref()?;
-        Some(if self.uneven > 0 { cost.mean } else { cost.median })
+        // Moves at launches come in some periods more than in others, and each of them counts.
+        Some(if self.uneven > 0 || way.moves_at_launches() { cost.mean } else { cost.median })
     }
 
     /// The periods that a trial has to be measured for: one, or as many as have each kind of
@@ -126,11 +129,13 @@ impl WayCosts {
         known.min_by(|one, other| rank(one).total_cmp(&rank(other))).unwrap_or((Way::Leave, f64::INFINITY))
     }
 
-    /// The best way, if the chosen one takes much longer now: by less it differs by chance.
+    /// The best way, if the chosen one is known to take much longer now: by less, or over few
+    /// periods, it differs by chance.
     pub(super) fn much_better(&self, ways: &[Way], chosen: Way) -> Option<Way> {
         let (best, least) = self.best(ways);
-        let slower = self.of(chosen).is_some_and(|now| rank(best, least) < SLOWER * rank(chosen, now));
-        (best != chosen && slower).then_some(best)
+        let is_known = self.costs[chosen as usize].as_ref().is_some_and(|cost| cost.recent.len() == RECENT);
+        let is_slower = self.of(chosen).is_some_and(|now| rank(best, least) < SLOWER * rank(chosen, now));
+        (best != chosen && is_known && is_slower).then_some(best)
     }
 
     /// The best way, or the one that was chosen before where that is hardly worse.

@@ -357,7 +357,7 @@ fn places_that_become_better_are_not_given_up_for_a_way_that_is_worse_in_the_end
 fn one_slow_step_does_not_change_the_way() {
     let steps = play(WayTrial::new(true), 60, true, |way, step| match way {
         Way::Arrange | Way::Leave => 30_400,
-        Way::Bring if step % 12 == 11 => 30_100,
+        Way::Bring if step % 15 == 14 => 30_100,
         Way::Bring => 15_000 + (step as u64 * 7 % 5) * 600,
         Way::Follow => 18_500,
     });
