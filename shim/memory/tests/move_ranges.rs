@@ -259,7 +259,7 @@ fn fingerprints_leave_out_what_came_and_leaves_again_in_the_same_swap() {
             scene.go(&order(&blocks[1], to));
         }
         let is_over = || {
-            let leaves = scene.0.usage().moves.out_bytes > (2 * 64 + 8) * MIB;
+            let leaves = scene.0.usage().moves.out_bytes >= (2 * 64 + 16) * MIB;
             scene.0.gpu().refuse_fingerprints(!leaves);
             scene.0.gpu().copies_take_long(leaves && is_given_up);
             false

@@ -2,9 +2,14 @@
 //! ways at once, and the handles that leave make the room, and the spares, for those that come.
 //!
 //! Each way is a lane: its handles are begun in the order of their ranges, a few at a time, and
-//! while the oldest of all takes its place the others are being copied. A lane for whose next
+//! while the oldest of them takes its place the others are being copied. A lane for whose next
 //! handle there is no memory stands until a move has ended. Where other threads wait meanwhile, no
 //! memory is made: see [`Manager::make_spares`].
+//!
+//! To map memory takes the driver a millisecond while copies are queued, or until they are over. So
+//! where both ways are used few handles are under way, and what comes is begun first: its spare is
+//! mapped while nothing is copied, and then both ways are copied at once, while what has left is
+//! mapped on the host, which takes longest.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
@@ -23,12 +28,16 @@ use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove, Sp
 /// it.
 pub(super) const WINDOW: usize = 4;
 
+/// The same of each way, where both are used.
+const PAIRED_WINDOW: usize = 2;
+
 /// The moves of one way.
 struct MoveLane {
     way: LinkWay,
     /// The range that is moved now.
     at: usize,
-    under_way: usize,
+    /// Each with the number of its range, the oldest first.
+    under_way: VecDeque<(usize, Box<StartedMove>)>,
     goes_on: bool,
     /// There was no memory for a handle of so many bytes, to be on that tier.
     stands: Option<(Tier, u64)>,
@@ -167,8 +176,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     fn run_lanes(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) -> Vec<SpareLack> {
-        let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
-        let mut started = VecDeque::new();
+        let mut lanes = [LinkWay::In, LinkWay::Out].map(MoveLane::new);
         let mut taken = TakenFingerprints::new();
         if within.fingerprints == FingerprintTime::Apart {
             let leaving = ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over());
@@ -176,12 +184,8 @@ impl<G: Gpu> Manager<G> {
         }
         let mut pace = MeasuredPace::new(self.fingerprint_time());
         loop {
-            for lane in &mut lanes {
-                while lane.is_free() && !(within.is_over)() && self.may_begin(&started) {
-                    self.begin_in(lane, ranges, &mut started, (&mut taken, within));
-                }
-            }
-            let Some((index, one)) = started.pop_front() else {
+            let has_begun = self.begin_moves(&mut lanes, ranges, &mut taken, within);
+            if lanes.iter().all(|lane| lane.under_way.is_empty()) {
                 if within.source != SpareSource::Made {
                     return lanes.iter().filter_map(MoveLane::lack).collect();
                 }
@@ -190,23 +194,67 @@ impl<G: Gpu> Manager<G> {
                 }
                 lanes.iter().filter_map(MoveLane::lack).for_each(|lack| self.note_full(&lack, ranges));
                 return Vec::new();
-            };
-            if !self.is_copied_unless(&one, within.gives_up) {
-                self.strand_rest(ranges, (index, one), started);
-                return Vec::new();
             }
-            let (bytes, copied) = (one.bytes(), one.copied());
-            let goes_on = self.conclude_in(&mut ranges[index], *one);
-            self.record_pace(&mut pace, bytes, copied);
-            if within.fingerprints == FingerprintTime::Beside && way(ranges[index].order.to) == LinkWay::In {
-                self.note_batch(&mut pace, bytes, within);
-            }
-            for lane in &mut lanes {
-                lane.under_way -= usize::from(lane.way == way(ranges[index].order.to));
-                lane.goes_on &= goes_on;
-                lane.stands = None;
+            // What has left comes first: its mapping goes on beside the copies.
+            for index in [1, 0] {
+                let least = if has_begun { PAIRED_WINDOW } else { 1 };
+                if lanes[index].under_way.len() < least {
+                    continue;
+                }
+                if !self.end_oldest(&mut lanes, index, ranges, (&mut pace, within)) {
+                    return Vec::new();
+                }
             }
         }
+    }
+
+    /// Begins moves of both lanes, as many as may be under way. Has one begun?
+    fn begin_moves(
+        &self,
+        lanes: &mut [MoveLane; 2],
+        ranges: &mut [RangeMove],
+        taken: &mut TakenFingerprints,
+        within: &SwapEnds<'_>,
+    ) -> bool {
+        let mut has_begun = false;
+        for index in 0..lanes.len() {
+            loop {
+                let own = lanes.iter().map(|lane| lane.under_way.len()).sum();
+                let window = if lanes.iter().all(|lane| lane.goes_on) { PAIRED_WINDOW } else { WINDOW };
+                if !lanes[index].is_free(window) || (within.is_over)() || !self.may_begin(lanes) {
+                    break;
+                }
+                has_begun |= self.begin_in(&mut lanes[index], ranges, own, (taken, within));
+            }
+        }
+        has_begun
+    }
+
+    /// Ends the oldest move of a lane. `false`: its copies take too long, and all are given up.
+    fn end_oldest(
+        &self,
+        lanes: &mut [MoveLane; 2],
+        index: usize,
+        ranges: &mut [RangeMove],
+        (pace, within): (&mut MeasuredPace, &SwapEnds<'_>),
+    ) -> bool {
+        let Some((at, one)) = lanes[index].under_way.pop_front() else { return true };
+        if !self.is_copied_unless(&one, within.gives_up) {
+            let rest = lanes.iter_mut().flat_map(|lane| lane.under_way.drain(..));
+            self.strand_all(ranges, std::iter::once((at, one)).chain(rest));
+            return false;
+        }
+        let (bytes, copied) = (one.bytes(), one.copied());
+        let goes_on = self.conclude_in(&mut ranges[at], *one);
+        self.record_pace(pace, bytes, copied);
+        if within.fingerprints == FingerprintTime::Beside && lanes[index].way == LinkWay::In {
+            self.note_batch(pace, bytes, within);
+        }
+        for lane in lanes {
+            lane.goes_on &= goes_on;
+            lane.stands = None;
+        }
+        true
     }
 
     /// The time that fingerprints have taken so far.
@@ -234,37 +282,39 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    fn may_begin(&self, started: &VecDeque<(usize, Box<StartedMove>)>) -> bool {
-        self.lock().flight.may_begin(started.iter().map(|(_, one)| one.bytes()).sum())
+    fn may_begin(&self, lanes: &[MoveLane]) -> bool {
+        let under_way = lanes.iter().flat_map(|lane| &lane.under_way);
+        self.lock().flight.may_begin(under_way.map(|(_, one)| one.bytes()).sum())
     }
 
-    /// Begins the next move of a lane, if there is one.
+    /// Begins the next move of a lane, if there is one. `own` moves are under way. Has it begun?
     fn begin_in(
         &self,
         lane: &mut MoveLane,
         ranges: &mut [RangeMove],
-        started: &mut VecDeque<(usize, Box<StartedMove>)>,
+        own: usize,
         within: (&mut TakenFingerprints, &SwapEnds<'_>),
-    ) {
+    ) -> bool {
         let index = lane.at;
         let Some([range, later @ ..]) = ranges.get_mut(index..) else {
             lane.goes_on = false;
-            return;
+            return false;
         };
         if way(range.order.to) != lane.way || range.is_over() {
             lane.at += 1;
-            return;
+            return false;
         }
-        match self.begin_next((range, later), started.len(), within) {
+        match self.begin_next((range, later), own, within) {
             NextMove::Begun(one) => {
-                lane.under_way += 1;
                 lane.is_relieved = false;
-                started.push_back((index, one));
+                lane.under_way.push_back((index, one));
+                return true;
             }
             NextMove::Stands(bytes) => lane.stands = Some((range.order.to, bytes)),
             NextMove::Over => lane.at += 1,
             NextMove::End => lane.goes_on = false,
         }
+        false
     }
 
     /// Begins the next move of a range, with others behind it. `own` moves of the caller are under
@@ -315,14 +365,13 @@ impl<G: Gpu> Manager<G> {
         NextMove::Over
     }
 
-    /// A copy takes too long: that move and all that were begun after it are given up together.
-    fn strand_rest(
+    /// A copy takes too long: that move and all others under way are given up together.
+    fn strand_all(
         &self,
         ranges: &mut [RangeMove],
-        first: (usize, Box<StartedMove>),
-        rest: VecDeque<(usize, Box<StartedMove>)>,
+        under_way: impl Iterator<Item = (usize, Box<StartedMove>)>,
     ) {
-        let (indices, moves): (Vec<_>, Vec<_>) = std::iter::once(first).chain(rest).unzip();
+        let (indices, moves): (Vec<_>, Vec<_>) = under_way.unzip();
         self.strand(moves.into_iter().map(|one| *one));
         for index in indices {
             self.count_move(ranges[index].order.to, Err(MoveRefusal::Slow));
@@ -377,7 +426,7 @@ impl MeasuredPace {
 
 impl MoveLane {
     fn new(way: LinkWay) -> Self {
-        Self { way, at: 0, under_way: 0, goes_on: true, stands: None, is_relieved: false }
+        Self { way, at: 0, under_way: VecDeque::new(), goes_on: true, stands: None, is_relieved: false }
     }
 
     /// The memory that it stands for.
@@ -386,8 +435,8 @@ impl MoveLane {
         Some(SpareLack { at: self.at, tier, bytes })
     }
 
-    /// May it begin another move?
-    fn is_free(&self) -> bool {
-        self.goes_on && self.stands.is_none() && self.under_way < WINDOW
+    /// May it begin another move, where so many are under way at most?
+    fn is_free(&self, window: usize) -> bool {
+        self.goes_on && self.stands.is_none() && self.under_way.len() < window
     }
 }
