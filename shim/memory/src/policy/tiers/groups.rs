@@ -21,6 +21,8 @@ pub(super) struct Groups {
     of_block: BySlot<Vec<BlockKey>>,
     /// The groups that begin at a block, by their number of members.
     lengths: BySlot<SmallVec<[(usize, BlockKey); 2]>>,
+    /// When a group is used next, or a block by itself that is in groups, if that is foretold.
+    foretold: BySlot<u64>,
 }
 
 impl Groups {
@@ -58,9 +60,34 @@ impl Groups {
         self.of_block.get(block).cloned().unwrap_or_default()
     }
 
+    /// A block, by itself or with all of `used`, its group, is used now and next at that time.
+    /// Returns when the block is used next in any way: with another group that may be sooner.
+    #[inline]
+    pub(super) fn next_use(&self, block: BlockKey, used: BlockKey, next: Option<u64>, now: u64) -> Option<u64> {
+        let Some(groups) = self.of_block.get(block) else { return next };
+        let others = groups.iter().copied().chain([block]).filter(|other| *other != used);
+        let foretold = others.filter_map(|other| self.foretold.get(other).copied()).filter(|next| *next > now);
+        foretold.chain(next).min()
+    }
+
+    /// A group, or a block that is in groups, is used next at that time.
+    #[inline]
+    pub(super) fn foretell(&mut self, used: BlockKey, next: Option<u64>) {
+        if self.members.get(used).is_none() && self.of_block.get(used).is_none() {
+            return;
+        }
+        match (self.foretold.get_mut(used), next) {
+            (Some(foretold), Some(next)) => *foretold = next,
+            (None, Some(next)) => self.foretold.insert(used, next),
+            (Some(_), None) => drop(self.foretold.remove(used)),
+            (None, None) => {}
+        }
+    }
+
     /// A group ends. `false`: it has ended before.
     pub(super) fn remove(&mut self, group: BlockKey) -> bool {
         let Some(members) = self.members.remove(group) else { return false };
+        self.foretold.remove(group);
         for block in &members {
             self.of_block
                 .get_mut(*block)
@@ -76,6 +103,7 @@ impl Groups {
     pub(super) fn forget(&mut self, block: BlockKey) {
         self.of_block.remove(block);
         self.lengths.remove(block);
+        self.foretold.remove(block);
     }
 }
 

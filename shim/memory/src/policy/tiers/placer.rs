@@ -222,8 +222,10 @@ impl TierPlacer {
         let Some(group) = self.groups.find(blocks).or_else(|| self.meet(blocks, bytes)) else { return };
         let now = self.past.now();
         let next = self.past.add(EventKind::Use, group, bytes);
+        self.groups.foretell(group, next);
         for block in blocks {
             let can_leave = self.residency.get(*block).is_some_and(|placed| placed.can_leave());
+            let next = self.groups.next_use(*block, group, next, now);
             self.order.used(*block, now, next, can_leave);
         }
     }
@@ -435,6 +437,8 @@ impl TierPlacer {
     fn add(&mut self, kind: EventKind, block: BlockKey, placed: &PlacedBlock) {
         let now = self.past.now();
         let next = self.past.add(kind, block, placed.bytes);
+        self.groups.foretell(block, next);
+        let next = self.groups.next_use(block, block, next, now);
         self.order.used(block, now, next, placed.can_leave());
     }
 
