@@ -63,10 +63,17 @@ impl Groups {
     /// A block, by itself or with all of `used`, its group, is used now and next at that time.
     /// Returns when the block is used next in any way: with another group that may be sooner.
     #[inline]
-    pub(super) fn next_use(&self, block: BlockKey, used: BlockKey, next: Option<u64>, now: u64) -> Option<u64> {
+    pub(super) fn next_use(
+        &self,
+        block: BlockKey,
+        used: BlockKey,
+        next: Option<u64>,
+        now: u64,
+    ) -> Option<u64> {
         let Some(groups) = self.of_block.get(block) else { return next };
         let others = groups.iter().copied().chain([block]).filter(|other| *other != used);
-        let foretold = others.filter_map(|other| self.foretold.get(other).copied()).filter(|next| *next > now);
+        let foretold =
+            others.filter_map(|other| self.foretold.get(other).copied()).filter(|next| *next > now);
         foretold.chain(next).min()
     }
 

@@ -3,7 +3,9 @@
 //! Belady's rule, on a future that is a guess: the block that is used last leaves first. A block
 //! that is used once, and not much sooner than the one that would leave for it, stays where it is,
 //! because reading it over the link once costs as much as its move. A stop serves a part of the
-//! future, so that one pays for many launches.
+//! future, so that one pays for many launches. It ends before an event for which a block would
+//! leave that is used sooner than much of what the events before need: that leaves at the next
+//! stop.
 //!
 //! Invariants: moves are possible in their order; a block that leaves at a stop does not come at
 //! it, and a block that comes does not leave; a block is named once.
@@ -36,6 +38,9 @@ const EAGER_PART: u64 = 3;
 /// least by the byte. A gather, say, reads each row of a small table many times for a large one.
 const LARGER: u64 = 4;
 
+/// A stop ends early for one part in so many of the device: to wait for less is not worth a stop.
+const LATER_PART: u64 = 8;
+
 /// The block that room is made for.
 #[derive(Debug, Clone, Copy)]
 struct Life {
@@ -63,6 +68,10 @@ pub(super) struct Stop<'a> {
     /// The part of the reserved room that is for huge blocks: blocks that are used with them, and
     /// are much smaller, take of it.
     huge: u64,
+    /// For each use that is served so far: when the block is used again, and its bytes.
+    served: Vec<(u64, u64)>,
+    /// The next stop makes the rest of the room for the event that is served, and for later ones.
+    is_early: bool,
 }
 
 impl<'a> Stop<'a> {
@@ -85,6 +94,8 @@ impl<'a> Stop<'a> {
             reserved: 0,
             later: 0,
             huge: 0,
+            served: Vec::new(),
+            is_early: false,
         }
     }
 
@@ -141,8 +152,12 @@ impl<'a> Stop<'a> {
             let is_small = |block| is_huge && size(block) < life.block / LARGER;
             let comes = &self.comes;
             let may_leave = |block, next| (next > life.end || !is_small(block)) && !comes.has(block);
-            let Some((_, block)) = self.order.farthest(self.now, life.until, may_leave) else { break };
+            let Some((next, block)) = self.order.farthest(self.now, life.until, may_leave) else { break };
             let missing = bytes.saturating_add(self.reserved) - self.residency.room();
+            if self.has_better_victims(next, missing) {
+                self.is_early = true;
+                break;
+            }
             let bytes = self.residency.leave(block, missing, self.now);
             self.leaves.add(block, bytes);
             if self.residency.get(block).is_none_or(|placed| placed.on_device == 0) {
@@ -150,6 +165,13 @@ impl<'a> Stop<'a> {
             }
         }
         bytes.min(self.room())
+    }
+
+    /// Does the device hold so much, at the event that is served, that is used again later than a
+    /// victim of now? It is needed before that event, so it cannot leave at this stop.
+    fn has_better_victims(&self, next: u64, missing: u64) -> bool {
+        let later = self.served.iter().filter(|(again, _)| *again > next).map(|(_, bytes)| *bytes);
+        later.sum::<u64>() >= missing.max(self.residency.capacity() / LATER_PART)
     }
 
     /// Much smaller blocks come before the end of a huge one.
@@ -250,8 +272,8 @@ impl<'a> Stop<'a> {
         let ahead = FARTHEST.min(self.now - position - 1);
         for distance in skipped..ahead {
             match self.serve_one(past, groups, position + 1 + distance, self.now + distance) {
-                Some(bytes) => served += bytes,
-                None => return self.now + distance,
+                Some(bytes) if !self.is_early => served += bytes,
+                _ => return self.now + distance,
             }
             if served > batch {
                 return self.now + distance + 1;
@@ -274,7 +296,10 @@ impl<'a> Stop<'a> {
             }
             (EventKind::Use, Some(used)) => {
                 let blocks = groups.members(&used).iter();
-                blocks.map(|block| self.serve_use(*block, event, number, when)).sum()
+                let served = blocks.map(|block| self.serve_use(*block, event, number, when)).sum();
+                let again = event.until_next().map_or(u64::MAX, |until| when + until);
+                self.served.push((again, event.bytes));
+                served
             }
             (EventKind::Use, None) | (EventKind::Meet | EventKind::Part, _) => Some(0),
             (EventKind::Free, Some(block)) => {

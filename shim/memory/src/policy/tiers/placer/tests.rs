@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::tiers::CHUNK;
 
+mod graph_network;
+
 #[derive(Debug, Clone)]
 enum Op {
     Allocate(u64),
