@@ -17,6 +17,7 @@ mod pieces;
 pub(crate) mod pin_reason;
 mod predictor;
 mod refusals;
+mod rhythm;
 mod room;
 mod sizes;
 mod slices;

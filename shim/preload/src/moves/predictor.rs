@@ -21,6 +21,7 @@ use wm_driver::{Device, Tier};
 use wm_memory::tiers::{Placement, TierMove, TierPlacer, TierSettings};
 use wm_memory::{Block, Manager, MoveOrder, RangeMove};
 
+use super::rhythm::LaunchRhythm;
 use super::touched_groups::TouchedGroups;
 use super::wait_budget::WaitWorth;
 use super::way_trial::{TrialClock, Way, WayTrial};
@@ -41,6 +42,7 @@ pub(super) struct Predictor {
     /// Blocks that may lie elsewhere than the policy believes.
     doubtful: Vec<u64>,
     trial: WayTrial,
+    rhythm: LaunchRhythm,
     /// The best way when another one was first tried, and where blocks lay.
     before_trial: Option<(Way, Placement)>,
     /// Where blocks are to lie after the next wait of the host.
@@ -69,6 +71,7 @@ impl Predictor {
             addresses: BTreeMap::new(),
             doubtful: Vec::new(),
             trial: WayTrial::new(is_careful),
+            rhythm: LaunchRhythm::default(),
             before_trial: None,
             due: None,
             recess: None,
@@ -132,13 +135,13 @@ impl Predictor {
         self.trial.count_wait();
     }
 
-    /// A kernel is about to be launched. If `may_stop` grants a stop, adds the moves for the launch
-    /// and for later ones; it is asked where a block is not on the device. `credit` tells the time
-    /// that waits may take by now, and how often the host has waited itself.
+    /// A kernel is about to be launched, or a graph. If `may_stop` grants a stop, adds the moves for
+    /// the launch and for later ones; it is asked where a block is not on the device. `credit`
+    /// tells the time that waits may take by now, and how often the host has waited itself.
     #[inline]
     pub(super) fn launched<W>(
         &mut self,
-        used: &TouchedGroups,
+        (kernel, used): (u64, &TouchedGroups),
         credit: impl FnOnce() -> (Duration, u64),
         may_stop: impl FnOnce(WaitWorth) -> Option<W>,
         moves: &mut Vec<TierMove>,
@@ -146,6 +149,8 @@ impl Predictor {
         let device = self.device;
         let is_recorded = |block: &&TouchedBlock| block.device == device && block.bytes >= SMALLEST;
         let ids = used.iter().map(|group| group.iter().filter(is_recorded).map(|block| block.id));
+        let (event, period) = self.placer.events();
+        self.rhythm.launched(kernel, event);
         if self.placer.is_all_on_device() {
             self.quiet += 1;
             self.placer.used(ids);
@@ -153,11 +158,11 @@ impl Predictor {
         }
         self.quiet = 0;
         self.launches += 1;
-        let (event, period) = self.placer.events();
         let since = self.since;
         let clock = || {
             let (credit, host_waits) = credit();
             TrialClock {
+                rhythm: self.rhythm.period(host_waits),
                 event,
                 time: since.elapsed(),
                 host_waits,
@@ -214,6 +219,7 @@ impl Predictor {
             return false;
         }
         self.recess = None;
+        self.rhythm.break_off();
         let (event, time) = (self.placer.events().0, self.since.elapsed());
         let (host_waits, host_bytes) = (host_waits(), self.placer.host_bytes());
         self.trial.resume(TrialClock { event, time, host_waits, host_bytes, ..TrialClock::default() });
@@ -370,7 +376,7 @@ mod tests {
         let mut moves = Vec::new();
         for _ in 0..1000 {
             predictor.launched(
-                &groups(&[touched]),
+                (7, &groups(&[touched])),
                 || (Duration::ZERO, 0),
                 |_| can_stop.then_some(()),
                 &mut moves,
@@ -446,7 +452,7 @@ mod tests {
         let launch = |predictor: &mut Predictor, count| {
             for _ in 0..count {
                 predictor.launched(
-                    &groups(&[touched(2)]),
+                    (7, &groups(&[touched(2)])),
                     || (Duration::ZERO, 0),
                     |_| None::<()>,
                     &mut Vec::new(),

@@ -131,20 +131,22 @@ impl Migrations {
             return;
         }
         let mut used = TouchedGroups::default();
-        match launch.work() {
+        let kernel = match launch.work() {
             LaunchedWork::Kernel(function) => {
                 let Some(blocks) = launch.blocks() else { return };
                 used.add_each(blocks);
                 let by = SizedKernel { kernel: function.0 as u64, numbers: launch.numbers() };
                 self.add_pieces(addresses(launch.words()), by, &mut used);
+                by.kernel
             }
             LaunchedWork::Graph(executable) => {
                 let named = self.graphs.used_by(executable);
                 used.add_each(&launches::blocks_around(&named));
                 let by = SizedKernel { kernel: executable.0 as u64, numbers: &[] };
                 self.add_pieces(named.into_iter(), by, &mut used);
+                by.kernel
             }
-        }
+        };
         let mut predictor = self.predictor();
         let Some(recording) = predictor.as_mut() else { return };
         if GATE.is_pinned() {
@@ -156,7 +158,8 @@ impl Migrations {
         }
         let mut moves = Vec::new();
         let credit = || self.waits.credit();
-        let wait = recording.launched(&used, credit, |worth| self.waits.of_launch(worth), &mut moves);
+        let wait =
+            recording.launched((kernel, &used), credit, |worth| self.waits.of_launch(worth), &mut moves);
         if recording.is_in_recess() {
             launches::unsubscribe(Subscriber::Predictor);
         }

@@ -28,10 +28,10 @@
 
 mod costs;
 mod recess;
+mod shown;
 mod steady;
 mod way;
 
-use std::fmt;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -49,8 +49,8 @@ const EVENTS: u64 = 64;
 /// Events between two looks at the clock while a way is tried.
 const LOOK: u64 = 16;
 
-/// A measurement ends when it has taken so many times the best way's time; while memory comes to
-/// lie as the way has it, so many times.
+/// A measurement ends after so many times the best way's time; while memory comes to lie as the way
+/// has it, after so many.
 const OVERDUE: f64 = 1.1;
 const UNSETTLED: f64 = 3.0;
 
@@ -115,6 +115,8 @@ pub(super) struct TrialClock {
     pub(super) host_waits: u64,
     /// The time that waits may take by now.
     pub(super) credit: Duration,
+    /// Events of a period, as the kernels tell.
+    pub(super) rhythm: Option<u64>,
     /// Bytes that are not on the device.
     pub(super) elsewhere: u64,
     /// Bytes that launches have used from the host so far.
@@ -170,23 +172,6 @@ pub(super) struct WayTrial {
     /// The pace of a measurement that was too good to be believed.
     doubted: Option<f64>,
     recess: Recess,
-}
-
-impl fmt::Display for WayTrial {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now = match self.phase {
-            Phase::Untold => "nothing is measured yet".to_owned(),
-            Phase::Settling(way) => format!("{way:?} is tried"),
-            Phase::Measuring(way) => format!("{way:?} is measured"),
-            Phase::Chosen(way, rest) => format!("{way:?} is the best for {rest} periods"),
-        };
-        write!(out, "{now}; us an event:")?;
-        for way in self.ways().iter().copied() {
-            let cost = self.cost(way).map_or_else(|| "?".to_owned(), |cost| format!("{:.1}", cost * 1e6));
-            write!(out, " {way:?} {cost}")?;
-        }
-        Ok(())
-    }
 }
 
 impl WayTrial {
@@ -280,7 +265,7 @@ impl WayTrial {
     ) -> bool {
         event - self.looked.event >= LOOK && {
             let (before, now) = (self.phase, clock());
-            let period = self.period.at(event, period);
+            let period = self.period.at(event, period.or(now.rhythm));
             let untold = if self.is_careful { CAREFUL_UNTOLD } else { UNTOLD };
             let may_begin = period.is_some() || now.time >= untold;
             self.note_step(period, now);
@@ -366,11 +351,13 @@ impl WayTrial {
         }
         let least = length.max(events) as f64;
         let taken = (now.time - self.begin.time).as_secs_f64();
-        if taken > self.best().1 * least * if is_settling { UNSETTLED } else { OVERDUE } {
+        let is_vain = way.moves_at_launches() && self.waits < WAITS;
+        // Where hardly anything moves in a period, memory does not come to lie as the way has it.
+        let is_unsettled = is_settling && !(is_vain && events > length);
+        if taken > self.best().1 * least * if is_unsettled { UNSETTLED } else { OVERDUE } {
             self.set_cost(way, taken / least);
             return self.choose(now);
         }
-        let is_vain = way.moves_at_launches() && self.waits < WAITS;
         if !is_whole || is_vain && events < TOO_FEW * length {
             return;
         }

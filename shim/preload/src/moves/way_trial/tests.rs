@@ -171,6 +171,28 @@ fn a_trial_whose_waits_bring_nothing_ends() {
     assert!((400..12_000).contains(&allowed), "{allowed} of 100000");
 }
 
+/// Hazard (latency): a way whose waits bring nothing is tried for several periods of a slow
+/// program, since memory might still come to lie as the way has it.
+#[test]
+fn a_trial_in_which_nothing_moves_ends_after_a_period() {
+    let (mut trial, mut now) = (WayTrial::default(), TrialClock { credit: ENOUGH, ..TrialClock::default() });
+    let mut followed = 0;
+    for step in 0..40 {
+        for _ in 0..PERIOD {
+            let way = trial.way();
+            now.event += 1;
+            now.time += Duration::from_micros(if way == Way::Bring { 500 } else { 1000 });
+            if way == Way::Bring && now.event.is_multiple_of(10) {
+                trial.count_wait();
+            }
+            trial.record(now.event, (now.event > 2 * PERIOD).then_some(PERIOD), || now);
+            followed += u64::from(step < 20 && trial.way() == Way::Follow);
+        }
+        now.host_waits += 1;
+    }
+    assert!((1..=PERIOD + 2 * LOOK).contains(&followed), "{followed} events");
+}
+
 /// Hazard (latency): waits beyond their share. Hazard (silent degradation): a trial whose waits
 /// are used up at once, so that nothing is measured.
 #[test]
