@@ -3,68 +3,12 @@
 
 mod support;
 
-use std::time::Duration;
+use support::model::MIB;
+use support::scene::{Filled, LONG, S, Scene, both_ways, order, settings};
+use wm_driver::Tier;
+use wm_memory::{FirstTier, ManagerSettings, MoveOrder, MoveRefusal, Order, RangeMove, SpareSource};
 
-use support::model::{MIB, Model};
-use wm_driver::{StreamId, Tier};
-use wm_memory::{
-    FirstTier, Manager, ManagerSettings, MoveOrder, MoveRefusal, MovedRange, Order, RangeMove, SpareSource,
-    TierBytes,
-};
-
-const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
-const LONG: Duration = Duration::from_secs(60);
-
-/// A block at an address, each of whose MiB begins with a word of its own.
-struct Filled {
-    address: u64,
-    bytes: u64,
-    word: u64,
-}
-
-struct Scene(Manager<Model>);
-
-impl Scene {
-    fn new(device: u64, settings: ManagerSettings) -> Self {
-        Self(Manager::new(Model::new(device * MIB, 512 * MIB), settings))
-    }
-
-    fn filled(&self, mib: u64, word: u64) -> Filled {
-        let address = self.0.allocate(mib as usize * MB, S).expect("there is room");
-        (0..mib).for_each(|at| self.0.gpu().write(address + at * MIB, word + at));
-        Filled { address, bytes: mib * MIB, word }
-    }
-
-    fn check(&self, block: &Filled) {
-        self.0.audit().expect("the books balance");
-        for at in 0..block.bytes / MIB {
-            assert_eq!(self.0.gpu().read(block.address + at * MIB), Some(block.word + at), "MiB {at}");
-        }
-    }
-
-    fn tiers(&self, block: &Filled) -> TierBytes {
-        self.0.block(block.address).expect("a live block").tiers
-    }
-
-    fn go(&self, order: &MoveOrder) -> MovedRange {
-        self.0.move_range(order, LONG).expect("nothing is in the way")
-    }
-
-    fn end(self) {
-        self.0.gpu().drain_all();
-        self.0.discard();
-        assert_eq!(self.0.gpu().objects(), [0; 4]);
-    }
-}
-
-fn settings() -> ManagerSettings {
-    ManagerSettings { headroom: 0, overflow: vec![Tier::Host], ..ManagerSettings::default() }
-}
-
-fn order(block: &Filled, to: Tier) -> MoveOrder {
-    MoveOrder::new(block.address..block.address + block.bytes, to)
-}
 
 #[test]
 fn a_block_of_many_handles_goes_out_and_comes_back() {
@@ -113,10 +57,6 @@ fn a_failure_in_a_batch_leaves_whole_handles() {
             scene.end();
         }
     }
-}
-
-fn both_ways(out: &Filled, back: &Filled) -> [RangeMove; 2] {
-    [(out, Tier::Host), (back, Tier::Device)].map(|(block, to)| RangeMove::new(order(block, to), u64::MAX))
 }
 
 /// Hazard: the block that comes waits until all of the block that leaves has left, or for room that

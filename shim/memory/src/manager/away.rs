@@ -83,7 +83,7 @@ impl<G: Gpu> Manager<G> {
         let (places, bytes) = (swap.handle.places(), swap.handle.bytes());
         let access = if swap.handle.foreign { MappedAccess::Reading } else { own_access(&swap.handle) };
         let old = Some(Mappable { handle: swap.handle.raw, access });
-        let unmapped = self.remap(&Remap { places: &places, bytes, old, new: None });
+        let unmapped = self.remap(&Remap { places: &places, bytes, old, new: None, is_unmapped: false });
         let mut state = self.lock();
         match unmapped {
             Ok(()) => {

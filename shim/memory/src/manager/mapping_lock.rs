@@ -65,6 +65,12 @@ impl<G: Gpu> Manager<G> {
         remap.carry_out(&self.gpu)
     }
 
+    /// Unmaps a whole mapping.
+    pub(super) fn unmap(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
+        let _mappings = self.lock_mappings();
+        self.gpu.unmap(address, bytes)
+    }
+
     /// Grants the CPU access to a mapped range of host memory.
     pub(super) fn allow_cpu(&self, range: &Range<u64>) -> Result<(), CUresult> {
         let _mappings = self.lock_mappings();

@@ -40,6 +40,8 @@ pub(super) struct StartedMove {
     copies: Vec<Event>,
     /// An error if one could not be started.
     outcome: Result<(), MoveRefusal>,
+    /// Nothing is mapped at the handle's addresses any more.
+    is_unmapped: bool,
 }
 
 impl StartedMove {
@@ -51,6 +53,11 @@ impl StartedMove {
     /// Bytes of it that are copied.
     pub(super) fn copied(&self) -> u64 {
         self.swap.copied()
+    }
+
+    /// Is it to end before anything else, since nothing is mapped at its addresses?
+    pub(super) fn is_unmapped(&self) -> bool {
+        self.is_unmapped
     }
 }
 
@@ -216,7 +223,7 @@ impl<G: Gpu> Manager<G> {
                     self.verify(&mut swap, built.base);
                 }
                 let (copies, outcome) = self.start_copies(&swap, built.base);
-                Ok(StartedMove { swap, built, copies, outcome })
+                Ok(StartedMove { swap, built, copies, outcome, is_unmapped: false })
             }
             Err(failure) => {
                 self.lock().roll_back_swap(&swap, failure.not_undone);
@@ -268,9 +275,21 @@ impl<G: Gpu> Manager<G> {
         self.recycle(given_up);
     }
 
+    /// Unmaps a handle that comes from the host, if its copies are over: the driver takes long for
+    /// that, but need not wait for other copies. The move is to be concluded whatever happens.
+    pub(super) fn unmap_ahead(&self, started: &mut StartedMove) {
+        let StartedMove { swap, built, outcome, is_unmapped, .. } = started;
+        let (handle, places) = (&swap.handle, swap.handle.places());
+        let will_be_mapped = outcome.is_ok() && !built.handles.is_empty() && !swap.fills_in_place();
+        let is_plain = will_be_mapped && !handle.foreign && handle.has_mapping();
+        let ([place], true, false) = (&places[..], is_plain, *is_unmapped) else { return };
+        // Where it fails, it is tried again when the move is concluded.
+        *is_unmapped = self.unmap(*place, handle.bytes() as usize).is_ok();
+    }
+
     /// The copies of a move are over: the spare takes the handle's place.
     pub(super) fn conclude(&self, started: StartedMove) -> Result<Moved, MoveRefusal> {
-        let StartedMove { swap, built, copies, outcome } = started;
+        let StartedMove { swap, built, copies, outcome, is_unmapped } = started;
         copies.into_iter().for_each(|event| self.gpu.recycle(event));
         let Some(spare) = built.handles.first().copied() else {
             return self.undo(&swap, &built, MoveRefusal::Unfit);
@@ -287,7 +306,7 @@ impl<G: Gpu> Manager<G> {
         let [old, new] = swap.mapped(spare);
         let old = old.map(|handle| Mappable { handle, access });
         let new = new.map(|handle| Mappable { handle, access: full });
-        match self.remap(&Remap { places: &places, bytes, old, new }) {
+        match self.remap(&Remap { places: &places, bytes, old, new, is_unmapped }) {
             Ok(()) => Ok(self.finish(&swap, built)),
             Err(RemapFailure::Undone(code)) => self.undo(&swap, &built, code.into()),
             Err(RemapFailure::Lost(code)) => {

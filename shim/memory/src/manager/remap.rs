@@ -60,6 +60,8 @@ pub(super) struct Remap<'a> {
     /// `None`: nothing is mapped there.
     pub(super) old: Option<Mappable>,
     pub(super) new: Option<Mappable>,
+    /// The old memory is not mapped there any more.
+    pub(super) is_unmapped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +99,8 @@ impl MappedPlace {
 
 impl Remap<'_> {
     pub(super) fn carry_out<G: Gpu>(&self, gpu: &G) -> std::result::Result<(), RemapFailure> {
-        let begin =
-            |address: &u64| MappedPlace { address: *address, bytes: self.bytes as usize, mapped: self.old };
+        let mapped = self.old.filter(|_| !self.is_unmapped);
+        let begin = |address: &u64| MappedPlace { address: *address, bytes: self.bytes as usize, mapped };
         let mut places: Vec<MappedPlace> = self.places.iter().map(begin).collect();
         for index in 0..places.len() {
             if let Err(code) = places[index].lead_to(gpu, self.new) {

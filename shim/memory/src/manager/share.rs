@@ -140,7 +140,7 @@ impl<G: Gpu> Manager<G> {
             Mappable { handle: new, access: MappedAccess::Reading },
         );
         let (old, new) = (Some(old), Some(new));
-        self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
+        self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new, is_unmapped: false })
     }
 
     /// The way back. Memory that is mapped for reading everywhere is told as lost where it fails:

@@ -8,8 +8,8 @@
 //!
 //! To map memory takes the driver a millisecond while copies are queued, or until they are over. So
 //! where both ways are used few handles are under way, and what comes is begun first: its spare is
-//! mapped while nothing is copied, and then both ways are copied at once, while what has left is
-//! mapped on the host, which takes longest.
+//! mapped while nothing is copied, and then both ways are copied at once. Meanwhile what came before
+//! is unmapped, and what has left is mapped on the host, which takes longest.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
@@ -30,6 +30,11 @@ pub(super) const WINDOW: usize = 4;
 
 /// The same of each way, where both are used.
 const PAIRED_WINDOW: usize = 2;
+
+/// The lanes, in the order in which moves are begun.
+const WAYS: [LinkWay; 2] = [LinkWay::In, LinkWay::Out];
+const IN: usize = 0;
+const OUT: usize = 1;
 
 /// The moves of one way.
 struct MoveLane {
@@ -176,7 +181,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     fn run_lanes(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) -> Vec<SpareLack> {
-        let mut lanes = [LinkWay::In, LinkWay::Out].map(MoveLane::new);
+        let mut lanes = WAYS.map(MoveLane::new);
         let mut taken = TakenFingerprints::new();
         if within.fingerprints == FingerprintTime::Apart {
             let leaving = ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over());
@@ -195,9 +200,11 @@ impl<G: Gpu> Manager<G> {
                 lanes.iter().filter_map(MoveLane::lack).for_each(|lack| self.note_full(&lack, ranges));
                 return Vec::new();
             }
-            // What has left comes first: its mapping goes on beside the copies.
-            for index in [1, 0] {
-                let least = if has_begun { PAIRED_WINDOW } else { 1 };
+            let least = if has_begun { PAIRED_WINDOW } else { 1 };
+            if lanes.iter().all(|lane| lane.under_way.len() >= least) {
+                self.unmap_oldest_ahead(&mut lanes[IN]);
+            }
+            for index in [OUT, IN] {
                 if lanes[index].under_way.len() < least {
                     continue;
                 }
@@ -230,6 +237,14 @@ impl<G: Gpu> Manager<G> {
         has_begun
     }
 
+    /// Unmaps the oldest handle of a lane, if its copies are over.
+    fn unmap_oldest_ahead(&self, lane: &mut MoveLane) {
+        let oldest = lane.under_way.front_mut().map(|(_, one)| one);
+        if let Some(oldest) = oldest.filter(|one| self.is_copied(one, Instant::now())) {
+            self.unmap_ahead(oldest);
+        }
+    }
+
     /// Ends the oldest move of a lane. `false`: its copies take too long, and all are given up.
     fn end_oldest(
         &self,
@@ -240,6 +255,11 @@ impl<G: Gpu> Manager<G> {
     ) -> bool {
         let Some((at, one)) = lanes[index].under_way.pop_front() else { return true };
         if !self.is_copied_unless(&one, within.gives_up) {
+            // What is unmapped already was copied.
+            let unmapped = |lane: &mut MoveLane| lane.under_way.pop_front_if(|(_, one)| one.is_unmapped());
+            for (at, one) in lanes.iter_mut().filter_map(unmapped) {
+                self.conclude_in(&mut ranges[at], *one);
+            }
             let rest = lanes.iter_mut().flat_map(|lane| lane.under_way.drain(..));
             self.strand_all(ranges, std::iter::once((at, one)).chain(rest));
             return false;

@@ -60,6 +60,6 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn allow_writing(&self, handle: &OccupiedHandle) -> Result<(), RemapFailure> {
         let [old, new] = [MappedAccess::Reading, own_access(handle)]
             .map(|access| Some(Mappable { handle: handle.raw, access }));
-        self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
+        self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new, is_unmapped: false })
     }
 }

@@ -168,7 +168,7 @@ impl<G: Gpu> Manager<G> {
             let [old, new] = [MappedAccess::WithCpu, MappedAccess::Full]
                 .map(|access| Some(Mappable { handle: handle.raw, access }));
             let (places, bytes) = (&[handle.range.start][..], handle.bytes());
-            let refusal = match self.remap(&Remap { places, bytes, old, new }) {
+            let refusal = match self.remap(&Remap { places, bytes, old, new, is_unmapped: false }) {
                 Ok(()) => continue,
                 Err(RemapFailure::Undone(code)) => code.into(),
                 Err(RemapFailure::Lost(code)) => {

@@ -60,7 +60,7 @@ impl<G: Gpu> Manager<G> {
     fn map_handle(&self, handle: &OccupiedHandle) -> Result<(), MoveRefusal> {
         let (places, bytes) = (handle.places(), handle.bytes());
         let new = Some(Mappable { handle: handle.raw, access: own_access(handle) });
-        let mapped = self.remap(&Remap { places: &places, bytes, old: None, new });
+        let mapped = self.remap(&Remap { places: &places, bytes, old: None, new, is_unmapped: false });
         self.lock().commit_mapping(handle, mapped.is_ok());
         self.waiters.notify();
         mapped.map_err(|failure| match failure {

@@ -2,5 +2,6 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test target uses a part of it")]
 
 pub mod model;
+pub mod scene;
 pub mod torch_cache;
 pub mod world;

@@ -25,6 +25,8 @@ pub(super) struct Contents {
     behind: BTreeMap<u64, Vec<u64>>,
     /// Copies take longer than anyone waits.
     pub(super) slow: bool,
+    /// Those of one way do.
+    pub(super) slow_way: Option<LinkWay>,
 }
 
 impl Contents {
@@ -89,8 +91,9 @@ impl Contents {
     }
 
     fn ends(&mut self, event: u64) -> bool {
-        if self.slow {
-            return !self.copies.contains_key(&event);
+        let is_slow = |copy: &Copy| self.slow || self.slow_way == Some(copy.way);
+        if self.copies.get(&event).is_some_and(is_slow) {
+            return false;
         }
         if let Some(Copy { places: [to, from], bytes, .. }) = self.copies.remove(&event) {
             let source = self.words.range(from..(from.0, from.1 + bytes));

@@ -311,6 +311,11 @@ impl Model {
         std::mem::replace(&mut self.lock().contents.slow, slow)
     }
 
+    /// The same for copies of one way, or for none.
+    pub fn copies_take_long_which_go(&self, way: Option<wm_driver::LinkWay>) {
+        self.lock().contents.slow_way = way;
+    }
+
     /// The program's own ordering: later work of `to` comes after all work now in `from`.
     pub fn program_order(&self, from: StreamId, to: StreamId) {
         let mut inner = self.lock();
