@@ -3,7 +3,8 @@
 //!
 //! The last kernels are one number, a *window*. Where the program repeats itself, windows come again
 //! after so many launches. A loop within a step repeats itself, too, so the longest such distance
-//! is the period. A loop without a wait of the host is no step.
+//! is the period, once it has stayed so for its own length. A loop without a wait of the host is no
+//! step.
 //!
 //! A plain value. Invariant: a launch costs a bounded number of looks, and what is kept is bounded.
 
@@ -16,6 +17,9 @@ const WINDOW: usize = 32;
 
 /// Launches in a row whose windows all came the same distance ago.
 const PROOF: u32 = 16;
+
+/// Distances that differ by one part in so many are about the same.
+const PART: u64 = 16;
 
 /// Windows that are kept, and so the launches of the longest period.
 const KEPT: usize = 1 << 15;
@@ -34,6 +38,10 @@ struct Recurrence {
     events: u64,
     /// Number of the launch at which it was seen last.
     seen: u64,
+    /// Number of the launch at which the distance became about as long as it is.
+    since: u64,
+    /// The host has waited in between.
+    has_wait: bool,
 }
 
 /// See above.
@@ -97,7 +105,10 @@ impl LaunchRhythm {
             .longest
             .is_none_or(|longest| launches >= longest.launches || seen - longest.seen > 2 * longest.launches);
         if self.run.1 >= PROOF && is_longer {
-            self.longest = Some(Recurrence { launches, events, seen });
+            let is_like = |before: &Recurrence| launches.abs_diff(before.launches) <= before.launches / PART;
+            let since = self.longest.filter(is_like).map_or(seen, |before| before.since);
+            let has_wait = seen - self.waited.min(seen) <= launches;
+            self.longest = Some(Recurrence { launches, events, seen, since, has_wait });
         }
     }
 
@@ -111,9 +122,10 @@ impl LaunchRhythm {
         if std::mem::replace(&mut self.waits, waits) != waits {
             self.waited = self.next;
         }
-        let has_wait = |period: &Recurrence| self.next - self.waited <= period.launches;
         let goes_on = |period: &Recurrence| self.next - period.seen <= 2 * period.launches;
-        self.longest.filter(has_wait).filter(goes_on).map(|period| period.events)
+        let is_steady = |period: &Recurrence| self.next - period.since >= period.launches;
+        let is_period = |period: &Recurrence| period.has_wait && goes_on(period) && is_steady(period);
+        self.longest.filter(is_period).map(|period| period.events)
     }
 }
 
@@ -163,13 +175,12 @@ mod tests {
             layers in 3..20_u64,
             of_layer in 1..80_u64,
         ) {
-            let told = play(&mut LaunchRhythm::default(), 4, own, layers, of_layer);
+            let told = play(&mut LaunchRhythm::default(), 5, own, layers, of_layer);
             let step = own + layers * of_layer;
-            let late = &told[2 * step as usize..];
+            let late = &told[3 * step as usize..];
             prop_assert!(late.iter().all(|period| *period == Some(2 * step)), "{late:?}");
-            // The step's own kernels come first, and no layer has as many.
-            let early = &told[..step as usize];
-            prop_assert!(own < of_layer + 60 || early.iter().all(Option::is_none), "{early:?}");
+            let early = &told[..2 * step as usize];
+            prop_assert!(early.iter().all(Option::is_none), "{early:?}");
         }
     }
 
@@ -193,10 +204,10 @@ mod tests {
     #[test]
     fn a_period_is_not_seen_across_a_break() {
         let mut rhythm = LaunchRhythm::default();
-        play(&mut rhythm, 2, 200, 1, 1);
+        play(&mut rhythm, 4, 200, 1, 1);
         rhythm.break_off();
-        let told = play(&mut rhythm, 2, 200, 1, 1);
-        assert!(told[..200].iter().all(Option::is_none));
+        let told = play(&mut rhythm, 4, 200, 1, 1);
+        assert!(told[..400].iter().all(Option::is_none));
         assert_eq!(told.last(), Some(&Some(402)));
     }
 

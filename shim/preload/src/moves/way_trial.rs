@@ -115,7 +115,7 @@ pub(super) struct TrialClock {
     pub(super) host_waits: u64,
     /// The time that waits may take by now.
     pub(super) credit: Duration,
-    /// Events of a period, as the kernels tell.
+    /// Events of a period that is believed, as the kernels tell.
     pub(super) rhythm: Option<u64>,
     /// Bytes that are not on the device.
     pub(super) elsewhere: u64,
@@ -265,7 +265,7 @@ impl WayTrial {
     ) -> bool {
         event - self.looked.event >= LOOK && {
             let (before, now) = (self.phase, clock());
-            let period = self.period.at(event, period.or(now.rhythm));
+            let period = self.period.at(event, period).or(now.rhythm);
             let untold = if self.is_careful { CAREFUL_UNTOLD } else { UNTOLD };
             let may_begin = period.is_some() || now.time >= untold;
             self.note_step(period, now);

@@ -193,6 +193,28 @@ fn a_trial_in_which_nothing_moves_ends_after_a_period() {
     assert!((1..=PERIOD + 2 * LOOK).contains(&followed), "{followed} events");
 }
 
+/// Hazard (silent degradation): a framework gives tensors other addresses in each step, so that no
+/// period of its memory is seen, and a way that is faster is not tried.
+#[test]
+fn a_period_of_the_kernels_serves_as_one_of_the_memory() {
+    let tries = |rhythm: Option<u64>| {
+        let (mut trial, mut has_tried) = (WayTrial::new(true), false);
+        let elsewhere = 1 << 30;
+        let mut now = TrialClock { credit: ENOUGH, rhythm, elsewhere, ..TrialClock::default() };
+        for _ in 0..30 * PERIOD {
+            now.event += 1;
+            // A step of 0.8 s waits often, and uses what is on the host often.
+            now.time += Duration::from_millis(5);
+            now.host_waits += 1;
+            now.host_bytes += 1 << 28;
+            trial.record(now.event, None, || now);
+            has_tried |= trial.way() == Way::Bring;
+        }
+        has_tried
+    };
+    assert!(tries(Some(PERIOD)) && !tries(None));
+}
+
 /// Hazard (latency): waits beyond their share. Hazard (silent degradation): a trial whose waits
 /// are used up at once, so that nothing is measured.
 #[test]
