@@ -3,8 +3,9 @@
 //!
 //! The last kernels are one number, a *window*. Where the program repeats itself, windows come again
 //! after so many launches. A loop within a step repeats itself, too, so the longest such distance
-//! is the period, once it has stayed so for its own length. A loop without a wait of the host is no
-//! step.
+//! is the period, once it has stayed so for its own length, or for some hundred launches. A loop without a wait of the host is no
+//! step. In a program that does not repeat itself, as where a router chooses experts for each token,
+//! parts of what it does come again, too; so nearly all kernels have to be those of a period before.
 //!
 //! A plain value. Invariant: a launch costs a bounded number of looks, and what is kept is bounded.
 
@@ -20,6 +21,14 @@ const PROOF: u32 = 16;
 
 /// Distances that differ by one part in so many are about the same.
 const PART: u64 = 16;
+
+/// Launches for which a period has to stay as it is, where it is shorter: the same part may come a few
+/// times in a row.
+const STEADY: u64 = 512;
+
+/// Kernels that are compared with those of a period before, and how many of them may differ.
+const COMPARED: u64 = 64;
+const DIFFERENT: usize = 6;
 
 /// Windows that are kept, and so the launches of the longest period.
 const KEPT: usize = 1 << 15;
@@ -51,6 +60,7 @@ pub(super) struct LaunchRhythm {
     next: u64,
     since: u64,
     window: u64,
+    /// The last ones, of two of the longest periods.
     kernels: VecDeque<u64>,
     /// Number of the launch and of the event at which a window was last complete.
     windows: FxHashMap<u64, (u64, u64)>,
@@ -70,10 +80,12 @@ impl LaunchRhythm {
         let number = self.next;
         self.next += 1;
         self.window = self.window.wrapping_mul(FACTOR).wrapping_add(mixed(kernel));
+        if let Some(oldest) = self.before(WINDOW as u64) {
+            self.window = self.window.wrapping_sub(mixed(oldest).wrapping_mul(LEAVING));
+        }
         self.kernels.push_back(kernel);
-        if self.kernels.len() > WINDOW {
-            let oldest = self.kernels.pop_front().map_or(0, mixed);
-            self.window = self.window.wrapping_sub(oldest.wrapping_mul(LEAVING));
+        if self.kernels.len() > 2 * KEPT {
+            self.kernels.pop_front();
         }
         if self.next - self.since < WINDOW as u64 {
             return;
@@ -87,6 +99,20 @@ impl LaunchRhythm {
             Some((then, event_then)) => self.came_again(number - then, event - event_then, number),
             None => self.run = (0, 0),
         }
+    }
+
+    /// The kernel of so many launches ago, 1 for the last one.
+    fn before(&self, launches: u64) -> Option<u64> {
+        let at = self.kernels.len().checked_sub(usize::try_from(launches).ok()?)?;
+        self.kernels.get(at).copied()
+    }
+
+    /// Are nearly all kernels of a period those of the period before?
+    fn repeats(&self, period: u64) -> bool {
+        let ago = |number: u64| 1 + number * period / COMPARED;
+        let is_other = |ago: &u64| self.before(*ago) != self.before(ago + period);
+        let is_kept = self.before(2 * period).is_some();
+        is_kept && (0..COMPARED).map(ago).filter(is_other).count() <= DIFFERENT
     }
 
     fn forget_oldest(&mut self, number: u64) {
@@ -123,9 +149,10 @@ impl LaunchRhythm {
             self.waited = self.next;
         }
         let goes_on = |period: &Recurrence| self.next - period.seen <= 2 * period.launches;
-        let is_steady = |period: &Recurrence| self.next - period.since >= period.launches;
+        let is_steady = |period: &Recurrence| self.next - period.since >= period.launches.max(STEADY);
         let is_period = |period: &Recurrence| period.has_wait && goes_on(period) && is_steady(period);
-        self.longest.filter(is_period).map(|period| period.events)
+        let period = self.longest.filter(is_period).filter(|period| self.repeats(period.launches))?;
+        Some(period.events)
     }
 }
 
@@ -175,12 +202,32 @@ mod tests {
             layers in 3..20_u64,
             of_layer in 1..80_u64,
         ) {
-            let told = play(&mut LaunchRhythm::default(), 5, own, layers, of_layer);
+            let told = play(&mut LaunchRhythm::default(), 12, own, layers, of_layer);
             let step = own + layers * of_layer;
-            let late = &told[3 * step as usize..];
+            let late = &told[(2 * step + step.max(STEADY)) as usize..];
             prop_assert!(late.iter().all(|period| *period == Some(2 * step)), "{late:?}");
             let early = &told[..2 * step as usize];
             prop_assert!(early.iter().all(Option::is_none), "{early:?}");
+        }
+    }
+
+    proptest! {
+        /// Hazard (latency): a way that moves memory is tried in a program that has no step.
+        #[test]
+        fn parts_that_come_again_in_any_order_have_no_period(
+            parts in prop::collection::vec((0..6_u64, 0..8_u64), 400..800),
+        ) {
+            let mut rhythm = LaunchRhythm::default();
+            let mut waits = 0;
+            for (part, experts) in parts {
+                waits += 1;
+                // Each part has kernels of its own, and as many others as a router has chosen.
+                let own = (0..60).map(|kernel| 1000 * part + kernel);
+                for kernel in own.chain((0..experts * 10).map(|kernel| kernel % 10)) {
+                    rhythm.launched(kernel, rhythm.next);
+                    prop_assert_eq!(rhythm.period(waits), None);
+                }
+            }
         }
     }
 
@@ -218,6 +265,6 @@ mod tests {
             rhythm.launched(kernel, kernel);
         }
         assert!(rhythm.windows.len() <= KEPT && rhythm.order.len() <= KEPT);
-        assert!(rhythm.kernels.len() <= WINDOW);
+        assert!(rhythm.kernels.len() <= 2 * KEPT);
     }
 }
