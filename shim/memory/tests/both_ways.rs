@@ -1,5 +1,5 @@
-//! Hazard (wrong result): memory that leaves the device and memory that comes to it at the same time
-//! get in each other's way.
+//! Hazard (wrong result): memory that leaves the device and memory that comes to it at the same
+//! time get in each other's way.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::scene::{Filled, Scene, both_ways, order, settings};
 use wm_driver::{LinkWay, Tier};
 use wm_memory::{MoveRefusal, SpareSource};
 
-/// Hazard (use of what is not mapped): a handle is unmapped before its move ends, beside copies the
+/// Hazard (process crash): a handle is unmapped before its move ends, beside copies the
 /// other way, and stays so where a later call fails or these copies take too long.
 #[test]
 fn what_was_unmapped_ahead_is_mapped_again_whatever_happens() {

@@ -8,8 +8,8 @@
 //!
 //! To map memory takes the driver a millisecond while copies are queued, or until they are over. So
 //! where both ways are used few handles are under way, and what comes is begun first: its spare is
-//! mapped while nothing is copied, and then both ways are copied at once. Meanwhile what came before
-//! is unmapped, and what has left is mapped on the host, which takes longest.
+//! mapped while nothing is copied, and then both ways are copied at once. Meanwhile what came
+//! before is unmapped, and what has left is mapped on the host, which takes longest.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 

@@ -135,8 +135,8 @@ impl Predictor {
         self.trial.count_wait();
     }
 
-    /// A kernel is about to be launched, or a graph. If `may_stop` grants a stop, adds the moves for
-    /// the launch and for later ones; it is asked where a block is not on the device. `credit`
+    /// A kernel is about to be launched, or a graph. If `may_stop` grants a stop, adds the moves
+    /// for the launch and for later ones; it is asked where a block is not on the device. `credit`
     /// tells the time that waits may take by now, and how often the host has waited itself.
     #[inline]
     pub(super) fn launched<W>(

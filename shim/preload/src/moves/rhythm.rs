@@ -1,11 +1,12 @@
 //! The period of a program as its kernels tell it, for a program whose memory does not: a framework
 //! may give a step's tensors other addresses in each step, while the kernels are the same.
 //!
-//! The last kernels are one number, a *window*. Where the program repeats itself, windows come again
-//! after so many launches. A loop within a step repeats itself, too, so the longest such distance
-//! is the period, once it has stayed so for its own length, or for some hundred launches. A loop without a wait of the host is no
-//! step. In a program that does not repeat itself, as where a router chooses experts for each token,
-//! parts of what it does come again, too; so nearly all kernels have to be those of a period before.
+//! The last kernels are one number, a *window*. Where the program repeats itself, windows come
+//! again after so many launches. A loop within a step repeats itself, too, so the longest such
+//! distance is the period, once it has stayed so for its own length, or for some hundred launches.
+//! A loop without a wait of the host is no step. In a program that does not repeat itself, as where
+//! a router chooses experts for each token, parts of what it does come again, too; so nearly all
+//! kernels have to be those of a period before.
 //!
 //! A plain value. Invariant: a launch costs a bounded number of looks, and what is kept is bounded.
 
@@ -22,8 +23,8 @@ const PROOF: u32 = 16;
 /// Distances that differ by one part in so many are about the same.
 const PART: u64 = 16;
 
-/// Launches for which a period has to stay as it is, where it is shorter: the same part may come a few
-/// times in a row.
+/// Launches for which a period has to stay as it is, where it is shorter: the same part may come a
+/// few times in a row.
 const STEADY: u64 = 512;
 
 /// Kernels that are compared with those of a period before, and how many of them may differ.

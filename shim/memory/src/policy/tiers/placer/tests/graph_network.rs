@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::super::*;
 use crate::policy::tiers::CHUNK;
 
-/// Launches, and the first piece of each of their tensors, with the one behind its last. Recorded on
-/// a GPU; a piece is 20 MiB there.
+/// Launches, and the first piece of each of their tensors, with the one behind its last. Recorded
+/// on a GPU; a piece is 20 MiB there.
 const EPOCH: [&[(u64, u64)]; 61] = [
     &[(436, 444), (568, 613)],
     &[(249, 396), (396, 398), (420, 424)],
