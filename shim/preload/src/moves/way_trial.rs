@@ -54,6 +54,10 @@ const LOOK: u64 = 16;
 const OVERDUE: f64 = 1.1;
 const UNSETTLED: f64 = 3.0;
 
+/// Within a step it goes on for so many times longer: behind kernels that were submitted ahead, and
+/// read memory from the host, no wait of the next way would end in time until the step is over.
+const MID_STEP: f64 = 1.5;
+
 /// A measurement takes this time, where the program does not repeat itself, and events up to these.
 const WINDOW: Duration = Duration::from_secs(2);
 const LONGEST_WINDOW: u64 = 1 << 15;
@@ -298,10 +302,10 @@ impl WayTrial {
         match self.phase {
             Phase::Untold if is_whole && may_begin && self.has_grown(now) => self.begin = now,
             Phase::Untold if is_whole && may_begin => self.begin_trials(now, length),
-            Phase::Settling(way) => self.look_at_trial(way, now, length, is_whole),
+            Phase::Settling(way) => self.look_at_trial(way, now, length, (is_step, is_whole)),
             Phase::Measuring(way) => {
                 let length = length.saturating_mul(self.costs.periods().into());
-                self.look_at_trial(way, now, length, is_whole && events >= length);
+                self.look_at_trial(way, now, length, (is_step, is_whole && events >= length));
             }
             Phase::Chosen(way, rest) if is_whole => {
                 let (pace, took) = (self.pace(now), now.time - self.begin.time);
@@ -340,7 +344,7 @@ impl WayTrial {
     }
 
     /// A way is tried, or measured.
-    fn look_at_trial(&mut self, way: Way, now: TrialClock, length: u64, is_whole: bool) {
+    fn look_at_trial(&mut self, way: Way, now: TrialClock, length: u64, (is_step, is_whole): (bool, bool)) {
         let events = now.event - self.begin.event;
         let is_settling = matches!(self.phase, Phase::Settling(_));
         if way.moves_at_launches() && now.credit < WAIT {
@@ -354,7 +358,8 @@ impl WayTrial {
         let is_vain = way.moves_at_launches() && self.waits < WAITS;
         // Where hardly anything moves in a period, memory does not come to lie as the way has it.
         let is_unsettled = is_settling && !(is_vain && events > length);
-        if taken > self.best().1 * least * if is_unsettled { UNSETTLED } else { OVERDUE } {
+        let most = self.best().1 * least * if is_unsettled { UNSETTLED } else { OVERDUE };
+        if taken > if is_step { most } else { MID_STEP * most } {
             self.set_cost(way, taken / least);
             return self.choose(now);
         }

@@ -193,6 +193,30 @@ fn a_trial_in_which_nothing_moves_ends_after_a_period() {
     assert!((1..=PERIOD + 2 * LOOK).contains(&followed), "{followed} events");
 }
 
+/// Hazard (latency): memory is to be brought again behind long kernels that are queued already, so
+/// that no wait of the rest of the step ends in time.
+#[test]
+fn a_slower_way_is_given_up_where_a_step_ends() {
+    let (mut trial, mut now) = (WayTrial::default(), TrialClock { credit: ENOUGH, ..TrialClock::default() });
+    let mut ends = Vec::new();
+    for _ in 0..200 {
+        for event in 0..PERIOD {
+            let way = trial.way();
+            now.event += 1;
+            now.time += Duration::from_micros(if way == Way::Follow { 1300 } else { 1000 });
+            if way.moves_at_launches() && now.event.is_multiple_of(10) {
+                trial.count_wait();
+            }
+            trial.record(now.event, (now.event > 2 * PERIOD).then_some(PERIOD), || now);
+            if way == Way::Follow && trial.way() != way {
+                ends.push(event);
+            }
+        }
+        now.host_waits += 1;
+    }
+    assert!(!ends.is_empty() && ends.iter().all(|event| *event <= LOOK), "{ends:?}");
+}
+
 /// Hazard (silent degradation): a framework gives tensors other addresses in each step, so that no
 /// period of its memory is seen, and a way that is faster is not tried.
 #[test]
