@@ -80,6 +80,9 @@ const UNALIGNED: u64 = 8;
 /// A trial begins with credit for waits of one part in so many of a period.
 const EARNED: u32 = 8;
 
+/// Each trial that used it up doubles it so many times for the next one.
+const STARVED: u32 = 2;
+
 /// Credit that is enough for a trial of any program.
 const ENOUGH: Duration = Duration::from_secs(2);
 
@@ -154,8 +157,8 @@ pub(super) struct WayTrial {
     period: SteadyPeriod,
     /// No period is believed at present.
     is_rough: bool,
-    /// The waits of the last trial were used up before it had measured anything.
-    is_starved: bool,
+    /// Trials in a row whose waits were used up before anything was measured.
+    starved: u32,
     /// Waits that brought moves, since the begin.
     waits: u32,
     costs: WayCosts,
@@ -331,7 +334,7 @@ impl WayTrial {
     /// A period is known, or the program has run for some time: its pace stands for
     /// [`Way::Bring`] until that is measured. A careful trial begins with [`Way::Arrange`].
     fn begin_trials(&mut self, now: TrialClock, length: u64) {
-        self.first = self.pace(now);
+        (self.first, self.trial_since) = (self.pace(now), now.time);
         if self.is_careful {
             // The steps so far have made memory of the host, and blocks have changed places.
             return self.start(Phase::Measuring(Way::Arrange), now);
@@ -349,9 +352,8 @@ impl WayTrial {
         let is_settling = matches!(self.phase, Phase::Settling(_));
         if way.moves_at_launches() && now.credit < WAIT {
             // Its waits are used up, so what comes now would not be its cost.
-            self.is_starved = true;
-            self.vain += 1;
-            return self.start(Phase::Chosen(self.best().0, self.vain_rest()), now);
+            self.starved += 1;
+            return self.start(Phase::Chosen(self.best().0, 1), now);
         }
         let least = length.max(events) as f64;
         let taken = (now.time - self.begin.time).as_secs_f64();
@@ -383,7 +385,7 @@ impl WayTrial {
     /// A trial is over: the best way goes on.
     fn choose(&mut self, now: TrialClock) {
         let (tried, best) = (self.way(), self.costs.best_beside(self.ways(), self.before));
-        self.is_starved = false;
+        self.starved = 0;
         self.vain = if best == tried { 0 } else { self.vain + 1 };
         self.rests_until = now.time + (now.time - self.trial_since).saturating_mul(REST_OF_TRIAL);
         self.start(Phase::Chosen(best, self.vain_rest()), now);
@@ -401,8 +403,9 @@ impl WayTrial {
             return self.try_way(best, way, now, length);
         }
         // That it promises a gain may be known since a moment ago.
-        let is_new = !self.is_starved && self.untried(now).is_some();
-        let rests = !is_new && (rest > 1 || now.time < self.rests_until);
+        let is_new = self.starved == 0 && self.untried(now).is_some();
+        let is_repeated = is_new || self.starved > 0;
+        let rests = !is_repeated && (rest > 1 || now.time < self.rests_until);
         if rests || !self.costs.is_level() {
             return self.start(Phase::Chosen(way, rest.saturating_sub(1).max(1)), now);
         }
@@ -430,7 +433,8 @@ impl WayTrial {
     /// Are the waits of a trial earned?
     fn is_earned(&self, now: TrialClock, length: u64) -> bool {
         let least = Duration::from_secs_f64(self.best().1.min(1e3) * length as f64) / EARNED;
-        now.credit >= least.saturating_mul(1 << self.vain.min(8)).min(ENOUGH)
+        let doubled = (self.vain + STARVED * self.starved).min(8);
+        now.credit >= least.saturating_mul(1 << doubled).min(ENOUGH)
     }
 
     fn pace(&self, now: TrialClock) -> f64 {

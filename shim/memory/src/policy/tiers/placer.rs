@@ -32,10 +32,10 @@ pub struct TierSettings {
 }
 
 impl TierSettings {
-    /// A stop for each eighth part of the device, or for 1 GiB.
+    /// A stop for each twentieth part of the device, or for 1 GiB.
     pub fn of_capacity(capacity: u64) -> Self {
         let stop_bytes = STOP_BYTES.min(capacity / 64);
-        Self { capacity, batch: (capacity / 8).clamp(super::CHUNK, BATCH), stop_bytes }
+        Self { capacity, batch: (capacity / 20).clamp(super::CHUNK, BATCH), stop_bytes }
     }
 }
 

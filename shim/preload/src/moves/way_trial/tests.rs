@@ -193,6 +193,33 @@ fn a_trial_in_which_nothing_moves_ends_after_a_period() {
     assert!((1..=PERIOD + 2 * LOOK).contains(&followed), "{followed} events");
 }
 
+/// Hazard (silent degradation): the first moves make memory of the host, for which a trial's waits
+/// are used up, and the next trial is so late that most runs end before it.
+#[test]
+fn a_trial_that_was_starved_is_repeated_with_more_credit_soon() {
+    let (mut trial, mut spent, mut made) = (WayTrial::new(true), Duration::ZERO, 0);
+    let mut now = TrialClock { elsewhere: 1 << 30, ..TrialClock::default() };
+    let mut brought = None;
+    while now.time < Duration::from_secs(60) && brought.is_none() {
+        for _ in 0..PERIOD {
+            let way = trial.way();
+            now.event += 1;
+            now.time += Duration::from_millis(if way == Way::Bring { 1 } else { 3 });
+            if way == Way::Bring && made < 100 {
+                (made, spent) = (made + 1, spent + Duration::from_millis(8));
+            }
+            if way == Way::Bring && now.event.is_multiple_of(10) {
+                trial.count_wait();
+            }
+            now.credit = (now.time / 25).saturating_sub(spent);
+            trial.record(now.event, (now.event > 2 * PERIOD).then_some(PERIOD), || now);
+        }
+        now.host_waits += 1;
+        brought = (trial.chosen() == Some(Way::Bring)).then_some(now.time);
+    }
+    assert!(brought.is_some_and(|time| time < Duration::from_secs(40)), "{brought:?}");
+}
+
 /// Hazard (latency): memory is to be brought again behind long kernels that are queued already, so
 /// that no wait of the rest of the step ends in time.
 #[test]
