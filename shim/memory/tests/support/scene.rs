@@ -10,7 +10,7 @@ use super::model::{MIB, Model};
 pub const S: Order = Order::Stream(StreamId(0));
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A block at an address, each of whose MiB begins with a word of its own.
+/// A block at an address. Each of its MiB begins with a word of its own.
 pub struct Filled {
     pub address: u64,
     pub bytes: u64,

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 /// Launches of a window.
 const WINDOW: usize = 32;
 
-/// Launches in a row whose windows all came the same distance ago.
+/// Launches in a row of which each window came the same distance ago.
 const PROOF: u32 = 16;
 
 /// Distances that differ by one part in so many are about the same.

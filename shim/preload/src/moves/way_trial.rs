@@ -157,7 +157,7 @@ pub(super) struct WayTrial {
     period: SteadyPeriod,
     /// No period is believed at present.
     is_rough: bool,
-    /// Trials in a row whose waits were used up before anything was measured.
+    /// Trials in a row that used their waits up before anything was measured.
     starved: u32,
     /// Waits that brought moves, since the begin.
     waits: u32,
@@ -403,9 +403,8 @@ impl WayTrial {
             return self.try_way(best, way, now, length);
         }
         // That it promises a gain may be known since a moment ago.
-        let is_new = self.starved == 0 && self.untried(now).is_some();
-        let is_repeated = is_new || self.starved > 0;
-        let rests = !is_repeated && (rest > 1 || now.time < self.rests_until);
+        let is_new = self.untried(now).is_some();
+        let rests = !is_new && (rest > 1 || now.time < self.rests_until);
         if rests || !self.costs.is_level() {
             return self.start(Phase::Chosen(way, rest.saturating_sub(1).max(1)), now);
         }

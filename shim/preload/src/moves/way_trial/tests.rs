@@ -171,8 +171,8 @@ fn a_trial_whose_waits_bring_nothing_ends() {
     assert!((400..12_000).contains(&allowed), "{allowed} of 100000");
 }
 
-/// Hazard (latency): a way whose waits bring nothing is tried for several periods of a slow
-/// program, since memory might still come to lie as the way has it.
+/// Hazard (latency): a way is tried for several periods of a slow program although its waits bring
+/// nothing, since memory might still come to lie as the way has it.
 #[test]
 fn a_trial_in_which_nothing_moves_ends_after_a_period() {
     let (mut trial, mut now) = (WayTrial::default(), TrialClock { credit: ENOUGH, ..TrialClock::default() });
