@@ -1,4 +1,4 @@
-/* A program whose memory does not fit its device, in pieces of its own, as PyTorch has it. Its kernel names one tensor, by its begin.
+/* A program that does not fit its device, in pieces of its own, as PyTorch has it. Its kernel names one tensor, by its begin.
  *
  *   told IMAGE             the MiB that came to the device, where nothing tells how large the tensor is
  *   told -- IMAGE          the same, where PyTorch's function has told */
